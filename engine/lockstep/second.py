@@ -125,8 +125,7 @@ class PathRows:
         if (row := self._kept.get(place)) is not None:
             return row
         if place < self._first:
-            if self.runner.kv.offset > place:
-                self.runner.kv.rewind(place)
+            self.runner.kv.rewind(place)
             self._begin()
         while place >= self._end:
             self._advance()

@@ -47,7 +47,7 @@ def diff_text(context: Context, command: DiffText, task: Task) -> Iterator[Recor
 
     Raises:
         StepError: There is no second model.
-        PromptError: The text has no token to score, or a tokenizer doesn't give it back.
+        PromptError: The text is empty, or a tokenizer doesn't give it back.
         Cancelled: The task was cancelled; the records so far stand.
     """
     first, second = context.model, both_models(context)
@@ -56,8 +56,6 @@ def diff_text(context: Context, command: DiffText, task: Task) -> Iterator[Recor
     other_ids = ids if by_ids else other.tokens.encode(command.text)
     other.tokens.check(other_ids)
     spans = one_by_one(len(ids)) if by_ids else _by_bytes((first, other), (ids, other_ids), command.text)
-    if not spans:
-        raise PromptError("The two tokenizers have no common border in this text.", "Give a longer text.")
     # the mark that begins a text begins every window; spans by ids count it as a token, those by bytes don't
     marks, other_marks = leading_marks(first.tokens, ids), leading_marks(other.tokens, other_ids)
     size, other_size = (window_size(each.facts.context_window, command.window) for each in (first, other))

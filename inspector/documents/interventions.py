@@ -48,7 +48,7 @@ def candidates(tried: Intervened) -> Iterator[Block]:
     yield sentence(
         f"{scope[0].upper()}{scope[1:]}. KL {bits(tried.kl_bits)} bits; the model's entropy goes {entropy}."
     )
-    most = f"{tried.largest_change:.2f} ({token_label(tried.largest_change_text)})"
+    most = f"{tried.largest_change:.2f} ({quoted(token_label(tried.largest_change_text))})"
     yield sentence(f"Largest change of a logit: {most}.")
     ranks = number("rank"), number("rank then")
     columns = Column("candidate"), *map(number, sides(tried.interventions)), number("Δ logit"), *ranks

@@ -8,9 +8,12 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
 from queue import SimpleQueue
+from subprocess import TimeoutExpired
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,6 +23,7 @@ from msgspec.structs import fields
 from engine import child, protocol
 from engine.child import EngineProcess
 from engine.protocol import Command, Received, Record, Sent
+from engine.ranks.hosts import RankHosts, hosts_of
 from engine.settings import LoadSettings, Settings
 from tests.engine.recording.made_records import made
 from tests.engine.test_thread import Engine
@@ -165,6 +169,21 @@ def test_after_a_kill_all_that_was_sent_ends_and_a_load_starts_another_process(e
     assert "ModelFacts" in kinds(engine.do(protocol.Load(LoadSettings())))
     assert engine.pid != first
     assert engine.losses.empty()
+
+
+@pytest.mark.parametrize("hosts", [None, hosts_of(LoadSettings(ranks=2))])
+def test_mlx_launch_has_longer_to_say_how_it_ended(hosts: RankHosts | None) -> None:
+    process: Any = Mock(**{"wait.side_effect": TimeoutExpired("x", 1), "poll.return_value": None})
+    running = child._Running(hosts, process, BytesIO(b"first\nno room here\n"), SimpleQueue(), {})
+    assert child._ending(running) == "The engine's process has ended: no room here."
+    process.wait.assert_called_once_with(1.0 if hosts is None else 5.0)
+
+
+def test_a_rank_that_can_not_import_mlx_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "dup2", Mock())
+    monkeypatch.setattr(child, "import_mlx_lm", Mock(side_effect=ImportError("no MLX here")))
+    with pytest.raises(ImportError, match="no MLX here"):
+        child.run("nowhere", over_ranks=True)
 
 
 def test_a_process_that_ends_while_it_loads_fails_the_load_with_its_last_line(

@@ -18,7 +18,8 @@ from engine import protocol
 from engine.breakpoints import Breakpoints
 from engine.errors import StepError
 from engine.model.load import load
-from engine.protocol import COMMANDS, Command, Intervention, Record
+from engine.protocol import COMMANDS, Command, Grown, Intervention, Record
+from engine.session.handlers import MOST_NODES
 from engine.settings import BeamSettings, LoadSettings, Settings, SpeculationSettings, TrainingSettings
 from engine.task import Task
 from engine.worker import HANDLERS, handler_of
@@ -244,6 +245,22 @@ ANSWERS: dict[type[Record], Callable[[int], tuple[Command, ...]]] = {
     protocol.Verified: lambda node: (protocol.Verify(),),
     protocol.Recalled: lambda node: (protocol.Recall((node - 1,)),),
     protocol.WhatIfAnswered: lambda node: (protocol.WhatIf(Settings(temp=2.0), node),),
+    protocol.Step: lambda node: (
+        protocol.Run(until=Breakpoints(tokens=3)),
+        protocol.MoveTo(node),
+        protocol.TakeStep(),
+        protocol.MoveTo(node),
+    ),
+    protocol.Prefilled: lambda node: (
+        protocol.Prefill("Twice upon a time", chat=False),
+        protocol.MoveTo(node),
+    ),
+    protocol.BatchStep: lambda node: (
+        protocol.StartBatch((protocol.LanePrompt("A dog"), protocol.LanePrompt("One day")), steps=3),
+        protocol.RemoveLane(0),
+        protocol.AddLanes((protocol.LanePrompt("Two"),)),
+        protocol.AdvanceBatch(steps=2),
+    ),
     protocol.Moved: lambda node: (protocol.MoveTo(ANOTHER), protocol.MoveTo(node)),
     protocol.WaysParted: lambda node: (
         protocol.OpenLockstep(LoadSettings()),
@@ -279,6 +296,7 @@ def stepped() -> Unthreaded:
     engine.do(protocol.Choose(4, 300))
     assert engine.session.node == ANOTHER
     engine.do(protocol.MoveTo(node))
+    engine.do(protocol.StartBatch((protocol.LanePrompt("A dog"),), steps=0))  # the first one tries the model
     return engine
 
 
@@ -366,6 +384,43 @@ def test_so_many_draws_that_no_list_could_hold_them_are_refused(stepped: Unthrea
     assert "draws of 2 tokens are out of range" in told.message
 
 
+@pytest.mark.parametrize(
+    ("grown", "message"),
+    [
+        ((), "The recorded session has no prompt."),
+        ((Grown(MOST_NODES + 1, 0, 5, "prompt", False),), "The recorded tree goes up to node"),
+        ((Grown(1, 7, 5, "prompt", False),), "The recorded tree doesn't hold together at node 1."),
+        ((Grown(1, 0, 5, "intervened", False),), "The recorded tree doesn't hold together at node 1."),
+        (
+            tuple(Grown(1 + place, place, 5, "prompt", False) for place in range(257)),
+            "The recorded path has 257 tokens, this model's window 256.",
+        ),
+    ],
+)
+def test_a_tree_that_can_not_be_rebuilt_is_refused(zoo: Zoo, grown: tuple[Grown, ...], message: str) -> None:
+    engine = Unthreaded(zoo.load("gpt2"))
+    assert engine.one(protocol.Restore(grown, max(1, len(grown))), protocol.Failure).message.startswith(
+        message
+    )
+    assert len(engine.session.tree) == 1
+
+
+def test_a_tree_that_just_fits_is_rebuilt(zoo: Zoo) -> None:
+    grown = tuple(Grown(1 + place, place, 5, "prompt", False) for place in range(256))
+    assert Unthreaded(zoo.load("gpt2")).one(protocol.Restore(grown, 256), protocol.Restored).tokens == 256
+
+
+@pytest.mark.parametrize("command", [protocol.Run(), protocol.RunRounds(SpeculationSettings())])
+def test_behind_a_prompt_that_fills_the_window_nothing_is_generated(zoo: Zoo, command: Command) -> None:
+    engine = Unthreaded(zoo.load("gpt2"))
+    for _ in engine.session.prefill("", [5] * 256):
+        pass
+    node = engine.session.node
+    finished = engine.one(command, protocol.Finished)
+    assert finished == protocol.Finished(node, "length", "context window of 256 tokens")
+    assert engine.session.node == node
+
+
 def test_settings_may_come_before_the_model() -> None:
     engine = Unthreaded()
     assert engine.do(protocol.Configure(Settings(temp=0.5))) == [protocol.Ended("Configure")]
@@ -380,6 +435,9 @@ def test_a_model_for_ranks_is_loaded_by_ranks_alone() -> None:
     assert failure.expected
     assert failure.message == "This process is not one of several ranks."
     assert engine.context.loaded is None
+    failure, _ = engine.do(protocol.Load(LoadSettings(ranks=2, shard="rows")))
+    assert isinstance(failure, protocol.Failure)
+    assert "must be one of auto, tensor, pipeline" in failure.message
 
 
 def test_what_several_processes_compute_is_asked_of_what_can_be_alone(zoo: Zoo) -> None:

@@ -196,6 +196,8 @@ def test_a_link_stays_a_link_and_a_directory_is_none(tmp_path: Path) -> None:
         write(tmp_path, "new", force=True)
     with pytest.raises(PathError, match="no directory"):
         write(tmp_path / "none" / "a.md", "new")
+    with pytest.raises(PathError, match="can't be written: File name too long"):
+        free(tmp_path / ("x" * 300), force=True)
 
 
 @pytest.mark.parametrize("force", [False, True])

@@ -29,7 +29,11 @@ from engine.settings import (
     STAGES,
     LoadSettings,
     Settings,
+    SpeculationSettings,
+    changed,
     check,
+    for_model,
+    with_defaults,
 )
 
 
@@ -95,6 +99,67 @@ def test_a_text_of_several_tokens_has_no_bias_and_they_are_named() -> None:
     assert BY_NAME["logit_bias"].parse('" cat"=-2', token_id) == ((512, -2.0),)
     with pytest.raises(SettingsError, match=r"^“ cat dog” is 2 tokens: “ cat” \(512\), “ dog” \(528\)"):
         BY_NAME["logit_bias"].parse('" cat dog"', token_id)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "typed"),
+    [
+        ("temp", 0.7, "0.7"),
+        ("seed", 12, "12"),
+        ("stop", ("the end",), "the end"),
+        ("stop", (), ""),
+        ("logit_bias", ((3, -5.0), (4, 0.25)), "3=-5, 4=0.25"),
+        ("max_kv_size", None, ""),
+        ("max_kv_size", 64, "64"),
+    ],
+)
+def test_a_value_is_written_as_it_is_typed(name: str, value: object, typed: str) -> None:
+    assert BY_NAME[name].format(value) == typed
+    assert BY_NAME[name].parse(typed) == value
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (Settings(stop=("",)), "must not be empty"),
+        (Settings(stop=("x", "\ud800")), "is not valid Unicode"),
+        (Settings(temp="x"), "not 'x'"),  # type: ignore[arg-type]
+        (LoadSettings(no_kv_cache=5), "must be on or off, not 5"),  # type: ignore[arg-type]
+    ],
+)
+def test_values_that_no_setting_takes_are_refused(settings: Settings | LoadSettings, said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        check(settings)
+
+
+def test_a_text_has_a_bias_only_with_a_model() -> None:
+    assert BY_NAME["logit_bias"].parse("451=-5, 2=3") == ((451, -5.0), (2, 3.0))
+    with pytest.raises(SettingsError, match="No model is at hand to look up “ cat”"):
+        BY_NAME["logit_bias"].parse('" cat"=1')
+
+
+def test_what_a_stage_shows_of_its_settings() -> None:
+    assert [STAGES["logit-bias"].shown(Settings(logit_bias=((3, 1.0),) * count)) for count in (1, 2)] == [
+        "1 id", "2 ids",
+    ]  # fmt: skip
+    assert [STAGES["min-p"].shown(Settings(min_p=0.05, min_tokens_to_keep=count)) for count in (1, 2)] == [
+        "0.05", "0.05≥2",
+    ]  # fmt: skip
+
+
+def test_settings_of_a_model_and_of_another_one() -> None:
+    mine = with_defaults(
+        Settings(temp=0.3, top_p=0.2, min_p=0.1), [("top_k", 20.0), ("temp", 0.6)], {"top_p"}
+    )
+    assert mine == Settings(temp=0.6, top_p=0.2, top_k=20)
+    assert type(mine.top_k) is int
+    assert changed(mine, temp=1.0).temp == 1.0
+    with pytest.raises(SettingsError):
+        changed(mine, temp=-1.0)
+    old = LoadSettings("a", "adapter", extra_eos_token=("x",), max_kv_size=8)
+    assert for_model(old, "a") is old
+    assert for_model(old, "b") == LoadSettings("b", max_kv_size=8)
+    assert [SpeculationSettings().name, SpeculationSettings("model", "x/y").name] == ["lookup", "x/y"]
 
 
 def test_a_large_vocabulary_has_room_for_its_rows_unless_a_person_says_how_much() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from engine.model.load import Loaded
-from engine.protocol import Command, Configure, Load, Prefill, Received, Record
+from engine.protocol import Command, Configure, Load, Measuring, Prefill, Received, Record
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from engine.task import Task
@@ -71,6 +71,7 @@ class Unthreaded:
             at = len(self.records)
             self.running = command if isinstance(command, Task) else Task(command, self.sent)
             self.worker.carry_out(self.running)
+            assert all(each.done <= each.total for each in self.of(Measuring, self.records[at:]))
         return self.records[at:]
 
     def one(self, command: Command, kind: type[Kind]) -> Kind:

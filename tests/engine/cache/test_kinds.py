@@ -569,3 +569,21 @@ def test_another_number_of_keys_has_no_positions() -> None:
             held = said(cache.keys_and_values()[0]) if hasattr(cache, "keys_and_values") else list(range(6))
             positions = kind_of(cache).key_positions(cache, count)
             assert positions is None or (count == len(held) and positions == held), (cache, count)
+
+
+def test_a_snapshot_leaves_no_gap_and_kinds_without_one_refuse() -> None:
+    cache = KVCache()
+    cache.update_and_fetch(*[mx.ones((1, 1, 6, 8))] * 2)
+    kind = kind_of(cache)
+    saved = kind.snapshot(cache, 2, 6)
+    cache.trim(3)
+    with pytest.raises(ValueError, match="a cache of 3 tokens can't continue from 4"):
+        kind.restore(cache, saved, 4, 6)
+    kind.restore(cache, saved, 3, 6)
+    assert cache.offset == 6
+    refused = "no snapshot of a .* cache can be taken", "can be restored", "is gone"
+    calls = (lambda: GENERAL.snapshot(cache, 0, 1), lambda: GENERAL.restore(cache, saved, 0, 1),
+             lambda: GENERAL.take_back(cache, 1))  # fmt: skip
+    for call, said in zip(calls, refused, strict=True):
+        with pytest.raises(NotImplementedError, match=said):
+            call()

@@ -241,6 +241,20 @@ def test_padding_is_counted(zoo: Zoo) -> None:
     assert chunks[-1].done == chunks[-1].columns == longest
 
 
+def test_what_is_asked_of_a_batch_too_early_or_too_late_is_refused(zoo: Zoo) -> None:
+    batch = Batch(source(zoo, "llama"))
+    batch.start(["A dog"], steps=1)
+
+    def refusal(command: protocol.Command) -> str:
+        return batch.one(command, protocol.Failure).message
+
+    assert refusal(protocol.RemoveLane(1)) == "Lane 1 is not running."
+    assert refusal(protocol.CompareBatch()) == "Some lanes have not ended."
+    batch.do(protocol.AdvanceBatch())
+    assert refusal(protocol.RemoveLane(0)) == "Lane 0 is not running."
+    assert refusal(protocol.AdvanceBatch()) == "All lanes have ended."
+
+
 # ---- the masks --------------------------------------------------------------------------------
 
 
@@ -293,6 +307,15 @@ def test_caches_without_rows_run_one_after_another(
     loaded = zoo.load(name, **more)
     for lane in batch.of(protocol.BatchOpened)[0].lanes:
         assert batch.ids[lane.lane] == alone(loaded, lane.ids, CREATIVE)
+
+
+def test_caches_that_have_no_form_of_several_rows() -> None:
+    plain, keeping = mlx_caches.KVCache(), mlx_caches.RotatingKVCache(8, keep=4)
+    assert padded.refusal(plain) == padded.refusal(mlx_caches.RotatingKVCache(8)) == ""
+    assert padded.refusal(mlx_caches.CacheList(plain, plain)) == ""
+    assert "keeps its first tokens" in padded.refusal(keeping)
+    assert "keeps its first tokens" in padded.refusal(mlx_caches.CacheList(plain, keeping))
+    assert "kind quantized (QuantizedKVCache) has no form" in padded.refusal(mlx_caches.QuantizedKVCache())
 
 
 # ---- what a lane holds ------------------------------------------------------------------------

@@ -10,12 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.decoding.batch import chi_square_tail, wilson
+from engine.decoding.batch import _chi_square, chi_square_tail, wilson
+from engine.decoding.rows import rows_of
 from engine.grammar_settings import Grammar
-from engine.protocol import DrawsCounted
+from engine.protocol import DrawsCounted, LaneKV
 from engine.session.session import Session
 from engine.settings import ORDERS, Settings, check
 from inspector.config.presets import SHIPPED
+from tests.engine import sessions
 from tests.engine.decoding.test_batch import CREATIVE, Batch, explained, source
 from tests.zoo import Zoo
 
@@ -157,6 +159,37 @@ def test_wilsons_interval(count: int, draws: int, interval: tuple[float, float])
 )
 def test_the_tail_of_chi_square(value: float, degrees: int, chance: float) -> None:
     assert chi_square_tail(value, degrees) == pytest.approx(chance, abs=2e-6)
+
+
+def test_the_kv_of_each_draw_grows_with_its_tokens(zoo: Zoo) -> None:
+    session = sessions.begun(zoo.load("llama"), range(5, 13))
+    rows = rows_of(session.runner, session.logits)
+    list(rows.begin([(), ()]))
+    used, each = session.kv.reading().used_bytes, session.kv.bytes_per_token() or 0
+    for step in range(3):
+        assert rows.read() == [LaneKV(8 + step, 8 + step, used + step * each, 0)] * 2
+        rows.forward([7, 8])
+
+
+@pytest.mark.parametrize(
+    ("probs", "counts", "draws", "value", "degrees"),
+    [
+        ((0.5, 0.3, 0.2), (45, 35, 20), 100, 25 / 50 + 25 / 30, 2),
+        ((0.5, 0.3, 0.2), (45, 35, 20), 1000, math.inf, 2),
+        ((0.5, 0.5), (10, 9, 1), 20, math.inf, 1),
+        ((0.6, 0.3, 0.04, 0.06), (55, 35, 4, 6), 100, 25 / 60 + 25 / 30, 2),
+        ((0.9, 0.06, 0.04), (90, 5, 5), 100, 0.0, 1),
+    ],
+)
+def test_pearsons_chi_square_has_cells_of_five_draws_at_least(
+    probs: tuple[float, ...], counts: tuple[int, ...], draws: int, value: float, degrees: int
+) -> None:
+    found = _chi_square(probs, Counter(dict(enumerate(counts))), draws)
+    assert found == (pytest.approx(value), degrees)
+
+
+def test_the_ends_of_the_tail_of_chi_square() -> None:
+    assert [chi_square_tail(value, 3) for value in (0.0, math.inf)] == [1.0, 0.0]
 
 
 def test_the_ends_of_an_interval_that_nothing_or_everything_reaches_are_exact() -> None:

@@ -12,7 +12,8 @@ from mlx_lm.sample_utils import make_logits_processors, make_sampler
 
 from engine.decoding.repeat import repeat_reply
 from engine.errors import Cancelled, StepError
-from engine.protocol import RepeatReply, ReplyRepeated
+from engine.inside.interventions import hold
+from engine.protocol import HoldInterventions, Intervention, RepeatReply, ReplyRepeated
 from engine.session.context import Context
 from engine.session.session import Session
 from engine.settings import Settings
@@ -136,3 +137,7 @@ def test_what_can_not_be_repeated_is_refused(zoo: Zoo) -> None:
         repeated(loaded, Settings(), cached=99)
     with pytest.raises(Cancelled):
         asked(session, loaded, RepeatReply(session.node), cancelled=True)
+    list(hold(session, HoldInterventions(session.node, (Intervention("mlp", 0),))))
+    session.step()
+    with pytest.raises(StepError, match="can't compute interventions"):
+        asked(session, loaded, RepeatReply(session.node))

@@ -198,6 +198,23 @@ def test_a_round_in_stages_lets_the_person_go_elsewhere_in_between(zoo: Zoo) -> 
         assert [session.step().id for _ in range(6)] == ids[:6]
 
 
+def test_the_text_of_the_token_taken_instead_ends_a_character_once_it_is_taken(zoo: Zoo) -> None:
+    loaded = zoo.load("llama")
+    ids = [step.id for step in plain(loaded, SETTINGS, 4)]
+    session = begun(loaded, PROMPT, SETTINGS)
+    one = Round(
+        session, Prophet([*PROMPT, *ids], 1.0), DraftPaths(session), SpeculationSettings(), paused=True
+    )
+    for stage in ("proposed", "verified", "taken"):
+        list(one.run(never, untold, stage=True))
+        session.pending[one._end] = b"\xe2\x82"
+        if (instead := one.record().instead) is not None:
+            pending = b"\xe2\x82" if stage == "taken" else b""
+            assert instead.text == session.tokens.text(instead.id, pending)[0]
+    assert instead is not None
+    assert session.tokens.text(instead.id, b"\xe2\x82") != session.tokens.text(instead.id, b"")
+
+
 def test_a_cancelled_draft_leaves_the_session_where_it_was(zoo: Zoo) -> None:
     loaded = zoo.load("llama")
     session = begun(loaded, PROMPT, SETTINGS)

@@ -16,6 +16,7 @@ import regex
 
 from engine import processes
 from engine.errors import SettingsError
+from engine.grammar.source import FORMATS, in_words
 from engine.grammar.states import (
     GrammarVocabulary,
     Matcher,
@@ -225,6 +226,29 @@ def test_of_a_text_that_is_certain_every_beginning_is_a_token_that_may_follow(ki
     assert allowed == {tokens.raw(token) for token in range(4096) if tokens.raw(token)} & {
         whole[:end] for end in range(1, len(whole) + 1)
     }
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "words"),
+    [
+        ("lark", "2(3): expecting rule", "line 2, column 3: expecting rule"),
+        ("lark", "at 2(3): lexer error", "line 2, column 3: a text or pattern doesn't end, or a sign is out of place"),
+        ("lark", "expecting rule\n(more)", "expecting rule"),
+        ("json-schema", "2(3): expecting rule", "expecting rule"),
+        ("regex", "1(2): x\nerror: unclosed group\n    a(\n     ^", "column 2: unclosed group"),
+        ("regex", "1(2): x\nerror: unclosed group", "unclosed group"),
+        ("lark", "1(2): x\nerror: unclosed group\n    a(\n     ^", "line 1, column 2: unclosed group"),
+        ("choices", "2(3): too big (limit: 3)", "it is too large"),
+        ("json-schema", "failed to compile JSON schema: " + "x" * 300, "x" * 200),
+        ("regex", "", "llguidance gives no reason"),
+        ("json-schema", 'Unimplemented keys: ["not", "if"]', "keywords of the schema that are not supported: not, if"),
+        ("json-schema", "Unknown format: x", f"llguidance doesn't know the format x. It knows {FORMATS}"),
+        ("json-schema", "Resource 'https://a/s' is not present in a registry",
+         "$ref to https://a/s: only references within the schema are followed"),
+    ],
+)  # fmt: skip
+def test_errors_of_llguidance_in_words(kind: GrammarKind, error: str, words: str) -> None:
+    assert in_words(error, Grammar(kind, "a")) == words
 
 
 # ---- hostile ones ------------------------------------------------------------------------------

@@ -134,6 +134,15 @@ def test_what_no_token_spells_is_said_and_leaves_everything_as_it_was(loaded: Lo
     assert (session.settings, session.next) == before
 
 
+def test_a_grammar_that_holds_no_more_allows_everything() -> None:
+    state = states.GrammarState(None, "ended")
+    assert (state.allowed, state.complete, state.certain) == (None, False, False)
+    assert state.allows(7)
+    assert state.mass(np.zeros(3, np.float32)) == 1.0
+    assert state.after(7) is state
+    assert state.first_forbidden([7], ()) is None
+
+
 # ---- where it begins -------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from engine.decoding.beam import search
 from engine.decoding.lookahead import lines_ahead
 from engine.errors import StepError
 from engine.grammar import states
-from engine.grammar.states import Matcher, beginnings
+from engine.grammar.states import Matcher, beginnings, byte_vocabulary
 from engine.grammar_settings import Grammar
 from engine.model.load import Loaded
 from engine.protocol import Grown, Restore
@@ -27,6 +27,7 @@ from engine.session.run import run
 from engine.session.session import Session
 from engine.settings import BeamSettings, LoadSettings, Settings
 from engine.task import Task, never
+from engine.tree import ROOT, TokenTree
 from inspector import demo
 from tests.engine.logits.recording import Recording, answer
 from tests.engine.session.test_walks import run_walk
@@ -334,3 +335,14 @@ def test_a_question_about_a_grammar_that_cannot_be_used_says_why(recording: Reco
     told = recording.ask(protocol.ReadGrammar(recording.steps[0].parent, Grammar("regex", "[0-9")))
     assert "column 1: unclosed character class" in told.message
     assert told.expected
+
+
+def test_of_all_places_the_last_ones_keep_their_matcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(states, "MOST_MATCHERS", 3)
+    tree, grammar, matchers = TokenTree(), Grammar("regex", "a+"), states.Matchers()
+    nodes = tree.add_prompt(ROOT, [97] * 8)
+    first = states.GrammarState(Matcher.begin(grammar, byte_vocabulary()))
+    for node in (nodes[4], nodes[-1]):
+        state = states._follow(tree, matchers, grammar, first, node, 0)
+        assert (state.allows(97), state.allows(98), state.outside) == (True, False, None)
+    assert [node for _, node, _ in matchers] == nodes[-3:]

@@ -18,10 +18,10 @@ from engine import protocol
 from engine.errors import Cancelled, EngineError, PromptError, StepError
 from engine.inside import lens
 from engine.inside.gradients import read_gradients
-from engine.inside.lens import attribute
+from engine.inside.lens import attribute, read_lens
 from engine.inside.view import FLOAT32, LESS, QUANTIZED
 from engine.model.load import load
-from engine.protocol import Attribute, AttributionRead, Contribution, ReadGradients
+from engine.protocol import Attribute, AttributionRead, Contribution, ReadGradients, ReadLens
 from engine.session.session import Session
 from engine.settings import LoadSettings
 from tests import synthetic
@@ -262,6 +262,29 @@ def test_a_model_that_goes_through_its_layers_twice_is_refused(tmp_path: Path) -
         answer(attribute(session, Attribute(session.node, top(session))))
 
 
+@pytest.mark.parametrize(
+    ("family", "lens", "said"),
+    [
+        (
+            "iquestloopcoder",
+            "its layers are not called, their parts are",
+            "does not go through its layers once",
+        ),
+        ("kimi_k3", "its end needs more than the residual stream", "its end can't be run without its layers"),
+        ("gemma3n", "", "its layers hand on several streams"),
+    ],
+)
+def test_a_family_that_can_not_be_taken_apart_says_why(
+    tmp_path: Path, family: str, lens: str, said: str
+) -> None:
+    session = looking.opened(looking.loaded(tmp_path, family), 0)
+    read = answer(read_lens(session, ReadLens(session.node)))
+    assert (read.facts.failed.where if read.facts.failed else "") == lens
+    assert bool(read.columns) == (not lens)
+    with pytest.raises(StepError, match=said):
+        answer(attribute(session, Attribute(session.node, top(session))))
+
+
 def test_two_attentions_at_the_end_name_the_friend(zoo: Zoo) -> None:
     """Max went to the park with: what speaks for Sue and against Max is written by the last two layers' attentions,
     by the two heads of each that look at the names; everything else hardly tells the two apart."""
@@ -366,6 +389,13 @@ def test_heads_that_do_not_sum_to_the_attention_are_not_shown(
     assert read.facts.failed is None
     assert all(part.heads.shape[0] == 0 and part.rest == () for part in read.parts)
     assert read.notes == ("Layers 1-2: the heads can't be told apart here, the attention is one bar.",)
+
+
+def test_heads_are_told_apart_where_an_attention_is_given_its_input_by_name(tmp_path: Path) -> None:
+    session = looking.opened(looking.loaded(tmp_path, "plamo"))
+    read = answer(attribute(session, Attribute(session.node, top(session))))
+    assert read.notes == ()
+    assert [part.heads.shape[0] for part in read.parts if part.kind == "attention"] == [4, 4]
 
 
 @pytest.mark.parametrize(

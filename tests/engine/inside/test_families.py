@@ -124,6 +124,14 @@ def _attention(seen: Look, family: str) -> None:
     assert (seen.whole <= WEIGHTS) == (family not in OTHERWISE_IN_A_CHUNK), seen.whole
 
 
+def test_a_chunk_that_sees_more_than_the_session_did_is_run_as_the_session_ran_it(models: Path) -> None:
+    session = opened(loaded(models, "plamo3"), 0)
+    captured = capture(session, session.node, tokens=12)
+    assert captured.session_error == 0.0
+    assert captured.tokens_run == 3 * 12  # plainly as a chunk and in pieces, and under taps
+    assert [len(taps.layers[0].given[0]) for taps in captured.taps] == [11, 1]
+
+
 def test_the_collection_has_the_families() -> None:
     assert len(FAMILIES) >= 110
     assert set(USUAL) | set(WITHOUT_ATTENTION) | set(FAILED) | set(METAL) <= set(FAMILIES)

@@ -280,6 +280,12 @@ def test_wrong_questions_are_refused(pocket: Session) -> None:
         read(pocket, ReadGradients(node, method="integrated", baseline="token", baseline_text=" a big dog"))
 
 
+def test_a_text_whose_chunks_see_otherwise_is_cut_as_the_session_cut_it(tmp_path: Path) -> None:
+    session = opened(loaded(tmp_path, "plamo3"), 1)
+    found = read(session, ReadGradients(session.node, method="gradient"))
+    assert found.facts.failed is None, found.facts.failed
+
+
 def test_a_quantized_cache_is_refused(zoo: Zoo) -> None:
     session = begun(zoo.load("pocket", dtype="float32", kv_bits=8, quantized_kv_start=0), TEXT)
     with pytest.raises(StepError, match="rounding has no derivative"):

@@ -11,6 +11,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.decoding.beam import search
@@ -18,9 +19,10 @@ from engine.decoding.lookahead import lines_ahead
 from engine.decoding.rows import rows_of
 from engine.errors import Cancelled, StepError
 from engine.inside.attention import read_attention
-from engine.inside.interventions import hold, intervene
+from engine.inside.interventions import Scaling, baseline, changed_masses, hold, intervene
 from engine.model.layers import decoder_layers
 from engine.protocol import (
+    Check,
     Direction,
     Grown,
     HoldInterventions,
@@ -318,6 +320,32 @@ def test_what_can_not_be_is_refused_in_one_line(
         answer(intervene(session, Intervene(session.node, interventions)))
     assert str(raised.value).startswith(message)
     assert "\n" not in str(raised.value)
+
+
+def test_nothing_is_held_where_the_model_is_not_computed_as_before(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = opened(zoo, "llama")
+    failed = replace(baseline(session, session.node), check=Check("forward", 1.0, 0.0))
+    monkeypatch.setattr("engine.inside.interventions.baseline", lambda *_: failed)
+    before = session.node, len(session.tree)
+    with pytest.raises(StepError, match="forward"):
+        list(hold(session, HoldInterventions(session.node, (Intervention("layer", 0),))))
+    assert (session.node, len(session.tree)) == before
+
+
+def test_logits_that_are_not_numbers_are_refused() -> None:
+    for bad in (np.inf, np.nan):
+        with pytest.raises(StepError, match="With this intervention the logits are not numbers"):
+            changed_masses(np.array([1, bad, 2], np.float32))
+
+
+def test_what_a_layer_does_not_have_or_return_is_refused(zoo: Zoo) -> None:
+    model, given = zoo.load("llama").model, mx.zeros((1, 3, 8))
+    with pytest.raises(StepError, match="this attention has 2 heads"):
+        Scaling(model, [Intervention("head", 0, 2)]).heads(0, mx.zeros((1, 2, 3, 8)))
+    with pytest.raises(StepError, match="L1 returns another shape than it is given"):
+        Scaling(model, [Intervention("layer", 0)]).layer(0, given, given[:, :2])
 
 
 def test_a_model_without_attention_says_what_it_has(zoo: Zoo) -> None:

@@ -213,6 +213,14 @@ def test_parts_side_by_side_are_added_together() -> None:
     ]
 
 
+def test_a_sum_of_up_to_four_parts_is_explained() -> None:
+    """Factors could be found for many parts of any sum."""
+    for count in range(1, 6):
+        parts = [PartVectors(f"part {n}", X, RNG.normal(size=(1, 32))) for n in range(count)]
+        _, sums = joined(X, X + sum(part.returned for part in parts), parts, 1e-6)
+        assert [each.factors for each in sums] == [(1.0,) * count] * (count <= 4)
+
+
 def test_a_layer_that_returns_what_its_last_part_was_given_is_explained() -> None:
     after = X + A
     parts = [PartVectors("attention", X, A), PartVectors("probe", after, A[:, :8])]

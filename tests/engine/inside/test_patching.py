@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import mlx.core as mx
 import numpy as np
@@ -225,6 +226,19 @@ def test_what_can_not_be_compared_is_refused(zoo: Zoo, monkeypatch: pytest.Monke
     monkeypatch.setattr("engine.inside.patching.MOST_POSITIONS", 3)
     with pytest.raises(StepError, match="differ from token 4 on: 5 positions"):
         patched(session, node, source)
+
+
+def test_a_batch_without_room_is_refused_and_other_failures_stay_as_they_are(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = opened_on(zoo, "llama", ONE)[0].runner
+    for said, kind, words in (
+        ("[malloc] Unable to allocate 9 bytes", StepError, "not enough memory for the batch"),
+        ("another", RuntimeError, "another"),
+    ):
+        monkeypatch.setattr(type(runner.kv), "run", Mock(side_effect=RuntimeError(said)))
+        with pytest.raises(kind, match=words):
+            forward_rows(runner, [[5]], 2, [Edits()])
 
 
 def test_of_another_length_and_with_another_last_token_the_last_ones_face_each_other(zoo: Zoo) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import mlx.core as mx
 import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from engine.errors import Cancelled, StepError
-from engine.inside.positions import PositionWatch, try_position
+from engine.inside import positions
+from engine.inside.positions import MOST_OFFSET, PositionWatch, try_position
 from engine.model.load import load
 from engine.protocol import Check, TryPosition
 from engine.sampling.ranking import checked_logprobs
 from engine.session.session import Session
 from engine.settings import LoadSettings
-from tests.engine.inside.looking import answer
+from tests.engine.inside.looking import answer, loaded, opened
 from tests.engine.sessions import begun
 from tests.zoo import CONFIGS, Zoo
 
@@ -142,6 +145,29 @@ def test_every_family_is_answered_rightly(zoo: Zoo, family: str) -> None:
     assert path.facts.failed is None, path.facts.failed
     relative = path.largest_change < 1e-3 * max(1.0, float(np.abs(session.logits).max()))
     assert relative == (alone.use.way == "rotary")
+
+
+def test_what_has_no_meaning_or_no_end_is_refused(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for offset in (MOST_OFFSET + 1, -MOST_OFFSET - 1):
+        with pytest.raises(StepError, match="is too large"):
+            answer(try_position(session, TryPosition(session.node, "token", offset)))
+    own = opened(loaded(tmp_path, "gemma2"))
+    with pytest.raises(StepError, match="computes its attention itself: its mask can't be removed"):
+        answer(try_position(own, TryPosition(own.node, "mask")))
+    depth, row = session.tree[session.node].depth, 4 * session.tokens.vocabulary
+    monkeypatch.setattr(positions, "LOGITS", depth * row)
+    answer(try_position(session, TryPosition(session.node, "mask")))
+    monkeypatch.setattr(positions, "LOGITS", depth * row - 1)
+    with pytest.raises(StepError, match=f"go through at once: .* one of the first {depth - 1} tokens"):
+        answer(try_position(session, TryPosition(session.node, "mask")))
+
+
+def test_an_embedding_of_ids_that_are_their_positions_is_no_table_of_positions(zoo: Zoo) -> None:
+    session = begun(zoo.load("llama"), range(12), echo=None)
+    use = answer(try_position(session, TryPosition(session.node, "token", 7))).use
+    assert (use.way, use.table) == ("rotary", 0)
 
 
 def test_learned_positions_end_where_their_table_ends(zoo: Zoo) -> None:

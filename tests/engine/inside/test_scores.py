@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mlx.core as mx
@@ -18,6 +20,7 @@ from engine.inside.attention import read_attention
 from engine.inside.scores import read_score
 from engine.protocol import Measuring, ReadAttention, ReadScore, ScoreRead
 from engine.session.session import Session
+from engine.settings import Settings
 from tests.engine.inside.looking import answer, loaded, opened
 from tests.engine.inside.plain import PLAIN, numbers
 from tests.engine.sessions import begun
@@ -238,15 +241,41 @@ REFUSES = {
     "nanbeige": "does not go through its layers once",
     "gemma3n": "several streams",
     "falcon_h1": "can't be run on other streams",
+    "deepseek_v32": "it chooses its keys anew for each stream",
     "deepseek_v41": "isn't known",
 }
 
 
-@pytest.mark.wide(3)
 @pytest.mark.parametrize("family", REFUSES)
 def test_a_family_that_refuses_says_why(tmp_path: Path, family: str) -> None:
     with pytest.raises(StepError, match=REFUSES[family]):
         read_of(opened(loaded(tmp_path, family)), None if family == "deepseek_v41" else 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "calls", "said"),
+    [
+        ((1, 3, 8), 1, ""),
+        ((2, 3, 8), 1, "several streams"),
+        ((1, 4, 8), 1, "several streams"),
+        ((2, 1, 3, 8), 1, "several streams"),
+        ((3, 8), 1, "several streams"),
+        ((1, 3, 8), 2, "does not go through its layers once"),
+        (None, 1, "does not go through its layers once"),
+    ],
+)
+def test_layers_that_do_not_hand_on_one_stream_once_are_refused(
+    zoo: Zoo, shape: tuple[int, ...] | None, calls: int, said: str
+) -> None:
+    layers = {0: mx.zeros((1, 3, 8))} | ({1: mx.zeros(shape)} if shape else {})
+    taps: Any = SimpleNamespace(
+        places=(0, 1, 2),
+        layers={index: SimpleNamespace(given=given) for index, given in layers.items()},
+        written=[SimpleNamespace(layer=1, name="mlp")] * calls,
+    )
+    session = Session(zoo.load("llama"), Settings())
+    with pytest.raises(StepError, match=said) if said else nullcontext():
+        scores._check_layers(session, [taps], 1)
 
 
 def test_keys_of_another_layer_are_refused(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
+from tokenizers import Tokenizer, normalizers
 
 from engine import protocol
 from engine.lockstep.second import PathReader, both_models
@@ -197,6 +198,34 @@ def test_another_tokenizer_follows_the_text(tmp_path: Path) -> None:
     assert "other tokens" in two.one(protocol.FollowSecond(node(two)), protocol.Failure).message
     ways = two.one(protocol.PartWays(node(two), tokens=4), WaysParted)
     assert len(ways.ids) == len(ways.other_ids) == 4
+
+
+def test_a_path_beyond_the_seconds_positions_is_refused(zoo: Zoo) -> None:
+    two = Two(LoadSettings(model=str(zoo.path("llama"))))
+    opened(two, LoadSettings(model=str(zoo.path("gpt2"))))
+    two.do(protocol.Insert(node(two), " a" * 250))
+    told = two.one(protocol.ReadLockstep(node(two)), protocol.Failure).message
+    assert told.startswith(f"The path has {two.session.tree[node(two)].depth} tokens, and ")
+    assert told.endswith(" has 256 positions.")
+
+
+def test_marks_alone_are_no_text_to_compare(tmp_path: Path) -> None:
+    other = LoadSettings(model=str(coarse_tokenizer(synthetic.write(tmp_path / "coarse", CONFIGS["llama"]))))
+    two = opened(Two(), other, prompt="<|im_start|>")
+    assert (
+        two.one(protocol.ReadLockstep(node(two)), protocol.Failure).message
+        == "There is no text to compare yet."
+    )
+
+
+def test_a_tokenizer_that_changes_texts_is_refused(tmp_path: Path) -> None:
+    path = coarse_tokenizer(synthetic.write(tmp_path / "coarse", CONFIGS["llama"]))
+    lowers = Tokenizer.from_file(str(path / "tokenizer.json"))
+    lowers.normalizer = normalizers.Lowercase()
+    lowers.save(str(path / "tokenizer.json"))
+    two = opened(Two(), LoadSettings(model=str(path)))
+    for command in (protocol.ReadLockstep(node(two)), protocol.DiffText(PROMPT)):
+        assert "changes this text, so its tokens can't be" in two.one(command, protocol.Failure).message
 
 
 def test_another_system_prompt_is_compared_behind_it() -> None:

@@ -207,6 +207,15 @@ def test_a_second_prompt_keeps_the_rows_and_another_model_forgets_them() -> None
     same(live, recorded, protocol.Explain(row.node))
 
 
+def test_the_tokens_of_a_prompt_that_was_given_up_are_forgotten(plain: Recording) -> None:
+    values = [entry.value for entry in plain.entries]
+    at, opened = next(each for each in enumerate(values) if isinstance(each[1], protocol.PromptOpened))
+    others = tuple(replace(token, id=token.id + 1) for token in opened.tokens)
+    recorded = taken([*values[:at], replace(opened, tokens=others), *values[at:]])
+    for step in plain.steps[:3]:
+        same(plain, recorded, protocol.Explain(step.node))
+
+
 # ---- asked for --------------------------------------------------------------------------------
 
 

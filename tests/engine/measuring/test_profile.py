@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from engine.cache.kinds import arrays
-from engine.errors import Cancelled, EngineError, StepError
+from engine.errors import Cancelled, EngineError, SettingsError, StepError
 from engine.measuring.profile import COPIED, capture_metal, fences, places, profile
 from engine.model.forward import Runner
 from engine.model.layers import decoder_layers
@@ -205,6 +205,8 @@ def test_it_tells_how_far_it_is_and_can_be_stopped(zoo: Zoo) -> None:
     assert state(session) == before
     with pytest.raises(StepError, match="no prompt"):
         next(measure(profile, loaded, Session(loaded, Settings()), Profile(2)))
+    with pytest.raises(SettingsError, match="at least 1, not 0"):
+        next(measure(profile, loaded, session, Profile(0)))
 
 
 # ---- one step as Metal sees it -----------------------------------------------------------------

@@ -8,14 +8,14 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
-from huggingface_hub import snapshot_download
+from huggingface_hub import errors, snapshot_download
 from mlx_lm.utils import DEFAULT_ALLOW_PATTERNS
 
 from engine.errors import Cancelled, LoadError
-from engine.model.download import PATTERNS, DownloadProgress, download
+from engine.model.download import PATTERNS, DownloadProgress, _reason, download
 from engine.models_on_disk.models import listed
 from tests.engine.models_on_disk import made_up
 from tests.engine.models_on_disk.hub import COMMIT, FakeHub, serving
@@ -275,6 +275,31 @@ def test_what_the_hub_answers_is_one_line(
     with pytest.raises(LoadError) as raised:
         fetched(hub, tmp_path)
     assert str(raised.value).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "key"),
+    [
+        (errors.RepositoryNotFoundError, 401, "none"),
+        (errors.RepositoryNotFoundError, 403, "login"),
+        (errors.RepositoryNotFoundError, 404, "none"),
+        (errors.GatedRepoError, 401, "login"),
+        (errors.GatedRepoError, 404, "login"),
+        (errors.RevisionNotFoundError, 404, "none"),
+        (errors.RemoteEntryNotFoundError, 404, "wrong"),
+        (errors.HfHubHTTPError, 401, "login"),
+        (errors.HfHubHTTPError, 403, "login"),
+        (errors.HfHubHTTPError, 404, "none"),
+        (errors.HfHubHTTPError, 429, "network"),
+        (errors.HfHubHTTPError, 503, "network"),
+    ],
+)
+def test_a_status_is_told_as_what_it_means(kind: type[errors.HfHubHTTPError], status: int, key: str) -> None:
+    found, why = _reason(
+        kind("No.", response=Mock(**{"status_code": status, "url.path": "/a/resolve/main/c%20d"}))
+    )
+    assert (found, str(status) in why) == (key, True)
+    assert ("c d" in why) == (key == "wrong")
 
 
 @pytest.mark.wide(2)

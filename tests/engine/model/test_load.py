@@ -201,6 +201,10 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "no weights": (removed("*.safetensors"), "has no weights"),
     "weights cut short": (cut, "are damaged or cut short"),
     "weights are empty": (written("model.safetensors", ""), "are damaged or cut short"),
+    "weights without a tensor": (
+        lambda path: mx.save_safetensors(str(path / "model.safetensors"), {}),
+        "hold no tensors",
+    ),
     "weights are a pointer": (
         written("model.safetensors", "version https://git-lfs"),
         "are damaged or cut short",
@@ -427,10 +431,13 @@ def test_an_adapter_goes_with_weights_that_are_unpacked(zoo: Zoo, tmp_path: Path
     assert not np.allclose(logits(plain), logits(zoo.load("llama:4bit")), atol=1e-2)
 
 
-def test_an_adapter_of_another_model_is_refused(zoo: Zoo, tmp_path: Path) -> None:
+def test_an_adapter_of_another_model_or_without_tensors_is_refused(zoo: Zoo, tmp_path: Path) -> None:
     path = str(adapter(zoo, tmp_path))
     with pytest.raises(LoadError, match=r"The adapter in .* doesn't fit this model"):
         load(LoadSettings(model="pocket", adapter_path=path))
+    mx.save_safetensors(str(tmp_path / "adapters.safetensors"), {})
+    with pytest.raises(LoadError, match=r"adapters.safetensors holds no tensors"):
+        load(LoadSettings(model=str(zoo.path("llama")), adapter_path=path))
 
 
 @pytest.fixture

@@ -355,6 +355,14 @@ def test_messages_of_any_shape_are_filled(more: dict[str, Any]) -> None:
     assert "answer" in [kind for kind, _, _ in words(found)]
 
 
+def test_tools_are_found_beside_messages_that_are_written_otherwise() -> None:
+    template = "{{ tools | tojson }}{% for m in messages %}[{{ m.content | length }}]{% endfor %}"
+    messages = [{"role": "user", "content": "Sayword"}]
+    found = made(template, *messages, tools=[templates.WEATHER])
+    assert [json.loads(text) for kind, _, text in words(found) if kind == "tools"] == [templates.WEATHER]
+    assert found.left_out == (LeftOut("user", 0, True),)
+
+
 def test_very_many_strings_are_bounded() -> None:
     messages = [{"role": "user", "content": f"w{number}"} for number in range(40_000)]
     found = made("{% for m in messages %}{{ m.content }}\n{% endfor %}", *messages)

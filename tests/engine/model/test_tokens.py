@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -128,6 +129,18 @@ def test_the_chat_template_is_filled(byte_level: Tokens) -> None:
         "<|im_start|>system\nBe short.<|im_end|>\n<|im_start|>user\nTell a story.<|im_end|>\n<|im_start|>assistant\n"
     )
     assert byte_level.encode(text, bare=True)[0] == 1
+
+
+def test_the_token_that_begins_a_text_is_added_once(
+    byte_level: Tokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def encode(text: str, add_special_tokens: bool) -> list[int]:
+        return [1] * add_special_tokens + [5]
+
+    for bos, added in ("<s>", [True, False, False]), (None, [True, True, False]):
+        monkeypatch.setattr(byte_level, "_fast", SimpleNamespace(bos_token=bos, encode=encode))
+        given = ("Once", False), ("<s>Once", False), ("Once", True)
+        assert [len(byte_level.encode(text, bare=bare)) == 2 for text, bare in given] == added
 
 
 # ---- one more token that ends the sequence ----------------------------------------------------

@@ -141,6 +141,16 @@ def test_on_a_gpu_quantized_weights_stay_as_they_are(
     assert facts.notes == ()
 
 
+def test_layers_that_no_group_divides_stay_plain_and_one_at_least_is_quantized() -> None:
+    model = nn.Module()
+    model.narrow, model.wide = nn.Linear(96, 8), nn.Linear(128, 8)
+    weights.quantize(model, 4, 64)
+    assert [weights.is_packed(each) for each in (model.narrow, model.wide)] == [False, True]
+    del model["wide"]
+    with pytest.raises(LoadError, match="No layer of this model can be divided into groups of 64"):
+        weights.quantize(model, 4, 64)
+
+
 def test_a_model_with_layers_that_mlx_lm_does_not_dequantize_stays_packed() -> None:
     model = nn.Module()
     model.plain, model.several = nn.Linear(64, 64), MultiLinear(64, 64, 2)
@@ -332,6 +342,27 @@ def test_a_listing_counts_the_gpus_memory_where_mlx_computes_there(
     assert host.memory_for_models() is None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
     assert host.memory_for_models() == 4 * GIB
+
+
+@pytest.mark.parametrize(
+    ("of", "free", "installed", "room"),
+    [
+        ("machine", 8, 24, 8),
+        ("machine", None, 24, 24),
+        ("machine", None, None, None),
+        ("metal", 8, 24, 8),
+        ("metal", 20, 24, 16),
+        ("metal", None, 24, 16),
+        ("metal", 8, None, 8),
+    ],
+)
+def test_the_room_for_models_is_what_is_free_or_else_what_is_installed(
+    monkeypatch: pytest.MonkeyPatch, of: str, free: int | None, installed: int | None, room: int | None
+) -> None:
+    monkeypatch.setattr(host, "memory_of", lambda: of)
+    monkeypatch.setattr(host, "memory_available", lambda: free and free * GIB)
+    monkeypatch.setattr(host, "memory_installed", lambda: installed and installed * GIB)
+    assert host.memory_for_models() == (room and room * GIB)
 
 
 def test_a_listing_on_a_mac_counts_what_is_free_and_no_more_than_metal_wires(

@@ -155,6 +155,13 @@ def test_one_rank_answers_as_a_process_without_ranks(
     assert ranks.do(protocol.MeasureRanks(2))[-1] == protocol.Ended("MeasureRanks", cancelled=True)
 
 
+def test_what_rank_0_says_is_what_it_said(alone: None) -> None:
+    one = group.joined()
+    assert one.first_flags(True, False, True) == [True, False, True]
+    assert one.first_array(mx.array([1.5, -2.0])).tolist() == [1.5, -2.0]
+    assert one.first({"a": "x" * 100_000}) == {"a": "x" * 100_000}
+
+
 def alike(record: Record) -> object:
     """What several processes answer alike: the record's kind, and ids."""
     if isinstance(record, protocol.PromptReadings):

@@ -101,6 +101,7 @@ def test_mlx_launch_is_told_the_devices_of_jaccl(tmp_path: Path) -> None:
         ([HERE, {"ssh": "a\nb", "ips": ["1.2.3.4"]}], "host 1 has no ssh that is a name"),
         ([HERE, {"ssh": "mac-2"}], "host 1 has no ips"),
         ([HERE, {"ssh": "mac-2", "ips": ["mac-2.local"]}], "does not appear to be an IPv4 or IPv6 address"),
+        ([HERE, {**THERE, "rdma": "rdma_en2"}], "the rdma of host 1 is not a list"),
         ({"hosts": [HERE, HERE], "backend": "nccl"}, "its backend must be one of ring, jaccl, jaccl-ring"),
         ({"hosts": [HERE, HERE], "envs": ["X"]}, "its envs must be a list of NAME=VALUE"),
         ({"hosts": [HERE, HERE], "backend": "jaccl"}, "needs an rdma device"),

@@ -110,6 +110,14 @@ def test_the_best_by_groups_are_those_of_a_stable_sort(row: Row, k: int) -> None
     assert same(ranked(row, k), np.argsort(-row, kind="stable")[:k])
 
 
+def test_the_best_are_found_of_rows_of_any_size() -> None:
+    random = np.random.default_rng(3)
+    for size in (1, 2, 3, 5, 8, 63, 64, 65, 200):
+        row = random.integers(0, size, size).astype(np.float32)
+        for k in range(1, min(size, 80) + 2):
+            assert same(ranked(row, k), np.argsort(-row, kind="stable")[:k])
+
+
 @pytest.mark.parametrize("live", [0, 3, 40])
 def test_beyond_the_tokens_that_are_left_the_first_of_the_cut_ones_follow(live: int) -> None:
     row = np.full(10_000, -np.inf, np.float32)

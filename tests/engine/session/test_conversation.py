@@ -206,6 +206,18 @@ def test_raw_text_has_no_turns(family: tuple[str, Loaded, Any]) -> None:
         list(add_turn(session, AddTurn("\ud800", (Message("user", "x"),)), never))
 
 
+def test_a_template_that_shows_no_answer_takes_no_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions = "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}"
+    monkeypatch.setitem(TEMPLATES, "questions", (questions, "<|im_end|>"))
+    session = Session(chatting(tmp_path, "questions"), Settings())
+    record = opened(session, "Hello")
+    say(session, "Hi.")
+    with pytest.raises(PromptError, match="can't add a message after this answer"):
+        turn(session, record, "More")
+
+
 # ---- an answer whose beginning is given --------------------------------------------------------
 
 

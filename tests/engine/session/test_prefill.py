@@ -19,7 +19,7 @@ from engine.patches import allowed
 from engine.protocol import PrefillChunk, Prefilled, PromptOpened, PromptReadings, PromptToken, Step
 from engine.session.prefill import PIECE_BYTES, UnreadRows
 from engine.session.run import run
-from engine.session.session import Session
+from engine.session.session import KeptLogits, Session
 from engine.settings import LoadSettings, Settings
 from engine.timing import tpot, warm
 from tests import synthetic
@@ -326,6 +326,17 @@ def test_prompt_logprobs_of_layers_that_return_more_than_the_residual_stream(
     assert [token.logprob for token in read_all(session)] == pytest.approx(
         [expected[place, id] for place, id in enumerate(ids[1:])], abs=1e-3
     )
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_last_known_token_of_a_prompt_runs_again_only_without_its_row(zoo: Zoo, kept: bool) -> None:
+    session = begun(zoo.load("llama"), [5, 6, 7])
+    if not kept:
+        session.kept_logits = KeptLogits(0)
+    *_, end = session.prefill("", [5, 6, 7, 8, 9])
+    assert isinstance(end, Prefilled)
+    assert end.note == ("" if kept else "token 3 ran again, for the logits after it")
+    assert [token.position for token in read_all(session)] == [3, 4]
 
 
 # ---- cold starts -------------------------------------------------------------------------------

@@ -255,6 +255,13 @@ def test_words_are_left_out_beside_the_characters_that_are_asked_for() -> None:
     assert (taken.node, taken.tokens, taken.characters) == (7, 4, 16)
 
 
+def test_a_word_that_begins_with_the_lowest_byte_is_no_added_token() -> None:
+    made = tokenizer("suffixed")
+    taken = TokenizerTracer(made).trace("a\0 \0b")
+    assert ids(taken) == made.encode("a\0 \0b", add_special_tokens=False).ids
+    assert [word.symbols for word in taken.words] == [(b"a", b"\0"), (b"\0", b"b")]
+
+
 # ---- what is refused -----------------------------------------------------------------------------
 
 

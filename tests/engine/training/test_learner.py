@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import mlx.core as mx
@@ -92,6 +94,16 @@ def test_a_step_tells_what_it_is(tmp_path: Path) -> None:
     assert max(rates) <= settings.rate
     assert rates[-1] < max(rates)
     assert opened.parameters == sum(a.size for _, a in tree_flatten(learner_of(engine).model.parameters()))
+
+
+def test_the_time_of_a_step_is_that_of_its_computation(tmp_path: Path) -> None:
+    learner = learner_of(begun(tiny(tmp_path, width=64, rows=32, row_tokens=64)))
+    learner.learn()
+    started = time.perf_counter()
+    told = learner.learn()
+    took = (time.perf_counter() - started) * 1000
+    assert 0.5 * took < told.ms <= took
+    assert told.left_ms == pytest.approx(10 * fmean(learner._ms) + 10 * learner._look_ms / 4)
 
 
 def test_held_out_loss_is_that_of_tokens_it_never_learns_from(tmp_path: Path) -> None:

@@ -126,6 +126,18 @@ def test_pipes_missing_files_and_empty_folders_are_refused(tmp_path: Path) -> No
         read_text(("/dev/zero",))
 
 
+def test_a_folder_of_too_many_files_of_any_kind_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.training.learner.MOST_ENTRIES", 3)
+    for name in ("a.txt", "b.bin", "c"):
+        (tmp_path / name).write_text("Some text.")
+    assert read_text((str(tmp_path),)).documents == ("Some text.",)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(PathError, match="has more than 3 files in it"):
+        read_text((str(tmp_path),))
+
+
 def test_a_folder_of_too_many_texts_is_refused(tmp_path: Path) -> None:
     for number in range(MOST_FILES + 1):
         (tmp_path / f"{number}.txt").touch()

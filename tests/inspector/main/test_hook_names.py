@@ -36,8 +36,8 @@ def test_the_page_has_the_table_of_the_code() -> None:
 @pytest.mark.parametrize(
     ("typed", "tool", "chosen"),
     [
-        ("blocks.5.attn.hook_pattern[1]", "attention", lambda own: own._chosen == (5, 1)),
-        ("L6 h2", "attention", lambda own: own._chosen == (5, 1)),
+        ("blocks.5.attn.hook_pattern[1]", "attention", lambda own: own._wanted == (5, 1)),
+        ("L6 h2", "attention", lambda own: own._wanted == (5, 1)),
         ("blocks.6.hook_resid_post", "lens", lambda own: own._layer == 7),
         ("blocks.0.hook_resid_pre", "lens", lambda own: own._layer == 0),
         ("model.layers.2.mlp", "attribution", lambda own: own.choices.layer == 2),
