@@ -12,6 +12,7 @@ from inspector.lessons.catalogue import find
 from inspector.lessons.lesson import LessonPhase
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.text import BORDERS, TextPanel
+from inspector.main.tool import CandidateChosen
 from tests.inspector.lessons.playing import LearnerKeys
 from tests.inspector.outside import outside
 
@@ -55,10 +56,15 @@ async def test_a_key_that_would_leave_the_place_of_a_task_waits(learner: Learner
     timeline = learner.app.controller.timeline
     await learner.press("2")
     await learner.phase(LessonPhase.ACTING)
-    for key, shown in (("space", "space"), ("r", "r"), ("enter", "⏎"), ("d", "d"), ("a", "a"), ("p", "p")):
+    for key, shown in (("space", "space"), ("r", "r"), ("enter", "⏎"), ("d", "d"), ("p", "p"), ("a", "a")):
         await learner.press(key)
         said = f"Press s, set temperature to 0.5, then ctrl+s. {shown} is locked until then"
         assert learner.app.main.status.answer.startswith(said)
+    assert timeline.next is not None
+    learner.app.main.panel(CandidatesPanel).post_message(
+        CandidateChosen(timeline.next.candidates[0].id)
+    )  # by a click
+    await learner.until(lambda: "⏎ is locked until then" in learner.app.main.status.answer)
     assert timeline.completion == []
     await learner.press("h", "h")
     await learner.phase(LessonPhase.REVEALED)
