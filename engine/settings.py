@@ -66,11 +66,11 @@ class Settings(SettingsStruct, frozen=True):
     )] = 0.0  # fmt: skip
     """Sampling temperature; 0 is greedy: the most probable token is picked, and filters have no effect."""
     top_p: Annotated[float, Meta(gt=0, le=1), Setting(
-        "keeps the fewest tokens that hold this probability together; 1 is off", label="top-p", group=DRAW,
+        "keeps the top tokens up to this probability; 1 is off", label="top-p", group=DRAW,
         stage=SamplerStage("top-p", "order")
     )] = 1.0  # fmt: skip
     min_p: Annotated[float, Meta(ge=0, le=1), Setting(
-        "keeps tokens with this share of the top token's probability; 0 is off", label="min-p", group=DRAW,
+        "least share of the top token's probability; 0 is off", label="min-p", group=DRAW,
         stage=SamplerStage("min-p", "shares", shown=_min_p),
         brief=lambda on: f"min-p {_min_p(on).replace('≥', ' ≥')}"
     )] = 0.0  # fmt: skip
@@ -102,12 +102,12 @@ class Settings(SettingsStruct, frozen=True):
         "candidates shown and recorded at each step", group=STOPS
     )] = 20  # fmt: skip
     xtc_probability: Annotated[float, Meta(ge=0, le=1), Setting(
-        "share of steps at which the top choices are cut; 0 is off", label="XTC probability", group=XTC,
+        "share of steps that cut the top choices; 0 is off", label="XTC probability", group=XTC,
         stage=SamplerStage("xtc", "shares", "XTC", lambda on: f"{on.xtc_threshold:g}"),
         brief=lambda on: f"xtc {on.xtc_probability:g}/{on.xtc_threshold:g}"
     )] = 0.0  # fmt: skip
     xtc_threshold: Annotated[float, Meta(ge=0, le=0.5), Setting(
-        "cuts all tokens above this probability but the least probable of them", label="XTC threshold",
+        "cuts the tokens above this but the least probable one", label="XTC threshold",
         group=XTC
     )] = 0.1  # fmt: skip
     logit_bias: Annotated[tuple[tuple[int, float], ...], Setting(
@@ -125,7 +125,7 @@ class Settings(SettingsStruct, frozen=True):
     )] = 20  # fmt: skip
     """Number of recent tokens that the penalty applies to, prompt included; also for the other two penalties."""
     presence_penalty: Annotated[float, Meta(ge=-100, le=100), Setting(
-        "subtracted once from the logits of recent tokens; 0 is off", group=PENALTIES,
+        "subtracted once from recent tokens' logits; 0 is off", group=PENALTIES,
         stage=SamplerStage("presence", "logits", "presen."),
         brief=lambda on: f"presence {on.presence_penalty:g}/{on.presence_context_size}"
     )] = 0.0  # fmt: skip
@@ -133,7 +133,7 @@ class Settings(SettingsStruct, frozen=True):
         "recent tokens that the presence penalty sees", label="presence context", group=PENALTIES
     )] = 20  # fmt: skip
     frequency_penalty: Annotated[float, Meta(ge=-100, le=100), Setting(
-        "subtracted per occurrence from the logits of recent tokens; 0 is off", group=PENALTIES,
+        "subtracted from logits for each occurrence; 0 is off", group=PENALTIES,
         stage=SamplerStage("frequency", "logits", "frequ."),
         brief=lambda on: f"frequency {on.frequency_penalty:g}/{on.frequency_context_size}"
     )] = 0.0  # fmt: skip
@@ -141,7 +141,7 @@ class Settings(SettingsStruct, frozen=True):
         "recent tokens that the frequency penalty sees", label="frequency context", group=PENALTIES
     )] = 20  # fmt: skip
     sampler_order: Annotated[str, Setting(
-        "mlx-lm (the default), transformers or llama.cpp, each with its rules for ties and XTC",
+        "mlx-lm, transformers or llama.cpp, with their rules",
         choices=named(tuple(ORDERS)), group=ORDER, metavar="ORDER",
         brief=lambda on: f"order {on.sampler_order}"
     )] = "mlx-lm"  # fmt: skip

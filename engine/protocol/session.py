@@ -176,6 +176,8 @@ class Configure(Command, frozen=True):
 
     needs_model: ClassVar[bool] = False
     settings: Settings
+    node: Count | None = None
+    """Node to move to first, which `Moved` answers; None for the current one."""
 
 
 class Reroll(Stoppable, frozen=True):
@@ -183,6 +185,8 @@ class Reroll(Stoppable, frozen=True):
 
     count: Count | None = None
     """Re-roll count to draw with, 0 for the first draw; None for one more than the current count."""
+    node: Count | None = None
+    """Same as in `Configure`."""
 
 
 class Verify(Stoppable, frozen=True):

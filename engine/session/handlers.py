@@ -51,6 +51,8 @@ def load(context: Context, command: protocol.Load, task: Task) -> Iterator[Recor
 def configure(context: Context, command: protocol.Configure, task: Task) -> Iterator[Record]:
     """Change the settings from now on."""
     settings = check(command.settings)
+    if context.opened:
+        yield from _moved(context.opened, command.node, task)
     following = context.opened.configure(settings) if context.opened else None
     context.settings = settings
     if following is not None:
@@ -90,8 +92,7 @@ def take_step(context: Context, command: protocol.TakeStep, task: Task) -> Itera
 def choose(context: Context, command: protocol.Choose, task: Task) -> Iterator[Record]:
     """Take a given token after a node."""
     session = context.session
-    if session.node != command.node:
-        yield from move(session, command.node, task.cancel.is_set)
+    yield from _moved(session, command.node, task)
     yield from with_stop(session, session.choose(command.token, leave_grammar=command.leave_grammar))
 
 
@@ -107,8 +108,15 @@ def move_to(context: Context, command: protocol.MoveTo, task: Task) -> Iterator[
     yield from move(context.session, command.node, task.cancel.is_set)
 
 
+def _moved(session: Session, node: int | None, task: Task) -> Iterator[Record]:
+    """Move to where a command is to be carried out, unless the session is there."""
+    if node not in (None, session.node):
+        yield from move(session, node, task.cancel.is_set)
+
+
 def reroll(context: Context, command: protocol.Reroll, task: Task) -> Iterator[Record]:
     """Draw the next token again."""
+    yield from _moved(context.session, command.node, task)
     yield Resampled(context.session.reroll(command.count))
 
 

@@ -107,7 +107,7 @@ def document(read: ExpertsRead, most: int | None = None) -> Iterator[Block]:
         yield Table(COLUMNS[:-1], [*map(_state, read.states[:most])])  # the change is there in words
         yield sentence(STATES)
     if most is not None and (left := max(0, len(read.layers) - most) + max(0, len(read.states) - most)):
-        yield sentence(f"{counted(left, 'more row')} left out.")
+        yield sentence(f"Left out: {counted(left, 'more row')}.")
     yield from sentences(map(visible, read.missing))
 
 

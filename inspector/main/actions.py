@@ -162,8 +162,8 @@ BRANCHING = Tool(
             synonyms="resample, redraw, regenerate, draw again, roll again, another sample",
             hint="redraw", worth=5, place=60),
         Action("undo", "Undo",
-            "Undo the last deletion, mark, inserted token, prompt, draw, hold of interventions, change of settings "
-            "or breakpoints; again for the change before.",
+            "Undo the last deletion, mark, inserted or taken-back token, prompt, draw, hold of interventions, change "
+            "of settings or breakpoints; again for the change before.",
             lambda own: own.host.answer(own.controller.history.undo()), Needs.DISTRIBUTION,
             synonyms="revert, take back a change"),
         Action("redo", "Redo", "Redo the change that was undone last.",
@@ -286,7 +286,7 @@ class SetupActions(ToolActions):
     def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self.draft = host.controller.setup.prompt
-        """The prompt in the dialog when it is opened, unless it was given and has become a conversation."""
+        """The prompt in the dialog when it is opened; once it was given, the last one of the session is."""
         self._given = self.draft
         self._typed: list[Prefill] = []
         """The prompts that were given or left in it before."""
@@ -298,9 +298,9 @@ class SetupActions(ToolActions):
         from inspector.main.dialogs.prompt import PromptDialog
 
         before = [*given(self.timeline), *self._typed]
-        conversation = on_show(self.timeline) if self.draft == self._given else None
-        if conversation is not None:
-            self.draft = self._given = replace(conversation, echo=self.draft.echo)
+        if self.draft == self._given:
+            latest = on_show(self.timeline) or self.controller.setup.prompt
+            self.draft = self._given = replace(latest, echo=self.draft.echo)
         dialog = PromptDialog(self.draft, lambda: self.timeline.facts, self._lookup, before)
         self.host.open(dialog, self._prompted)
 
@@ -423,7 +423,8 @@ SCREEN_TOOL = Tool("screen", "Screen", ScreenActions, dialogs=("inspector.main.d
     _panel("timing", "Time", "Show where the time went.", "time", "timings, tokens per second, tok/s, slow, "
            "milliseconds, time to first token, time per token, ttft, tpot"),
     *both(("next_view", "view_before"), ("Next view", "Previous view"), "Next view in this tab, or the previous one.",
-          lambda own, by: own.host.turn_view(by), by=(1, -1), one=True, hint="next view", worth=4, place=155),
+          lambda own, by: own.host.turn_view(by), by=(1, -1), one=True,
+          hint=lambda own: own.host.turn_word, worth=4, place=155),
     Action("stop", "Stop",
             "Pause the run, stop the prefill or a look-ahead, leave the enlarged panel, or go back to the candidates; "
             "this also closes notices.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, repeat
 
+from engine.protocol import Prefill
 from inspector.keys import KEYS, TABS, key_for, with_keys
 from inspector.main.actions import BRANCHING, LOOKING, SCREEN_TOOL, SETTING_UP, TRANSPORT
 from inspector.main.layout import PanelPlace, Place
@@ -12,7 +13,7 @@ from inspector.main.tool import Tool, ToolActions
 from inspector.session.controller import Controller
 from inspector.session.transport import REFUSED
 from inspector.state.second_model import SecondModelSoFar
-from inspector.state.timeline import Phase, Timeline
+from inspector.state.timeline import Phase
 from inspector.widgets.actions import Action, ActionTable, Needs, Offered, refuse_doubles, section
 
 Context = tuple[str, ActionTable]
@@ -269,8 +270,8 @@ def refusal(action: Action, controller: Controller, own: ToolActions) -> str:
     if Needs.ENGINE in action.needs and controller.transport.recorded and not action.recorded(own):
         return controller.transport.bound or with_keys(REFUSED)
     if Needs.MODEL in action.needs and controller.timeline.facts is None:
-        return action.refusal or _not_yet(action, controller.timeline)
-    return "" if _has_distribution(action, controller) else _not_yet(action, controller.timeline)
+        return action.refusal or _not_yet(action, controller)
+    return "" if _has_distribution(action, controller) else _not_yet(action, controller)
 
 
 def _has_distribution(action: Action, controller: Controller) -> bool:
@@ -282,8 +283,9 @@ def _has_distribution(action: Action, controller: Controller) -> bool:
     return action.moves in controller.transport.ready
 
 
-def _not_yet(action: Action, timeline: Timeline) -> str:
+def _not_yet(action: Action, controller: Controller) -> str:
     """The event that an action waits for, in a sentence."""
+    timeline = controller.timeline
     match timeline.phase:
         case Phase.RETURNING:
             return f"{action.shown} works once the session is live. Esc stops that"
@@ -298,7 +300,7 @@ def _not_yet(action: Action, timeline: Timeline) -> str:
             return f"No model is loaded. Press {key_for('open')} to open one"
         case Phase.EMPTY if timeline.prompts.failure is not None:
             return f"The prompt was refused. Press {key_for('prompt')} to change it"
-        case Phase.EMPTY:
+        case Phase.EMPTY if not controller.client.under_way(Prefill):
             return f"There is no prompt yet. Press {key_for('prompt')} to give one"
         case _:
             return f"The prompt is still going through the model: {action.shown} works after it"

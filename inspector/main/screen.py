@@ -684,18 +684,27 @@ class MainScreen(KeyedScreen[None]):
             self.arrangement.current = places.answer
         self.changed()
 
+    def _turns(self) -> list[str]:
+        """What `turn_view` goes through."""
+        offered = {each.id for each in self.views}
+        single = self._panel_layout.places.layout is Layout.SINGLE
+        text = [self.arrangement.text] * single
+        return [*text, *(each for each in self.table.answers(self.tab) if each in offered)]
+
+    @property
+    def turn_word(self) -> str:
+        """A word for the line of keys, if the open tab has more than one answer."""
+        return "next view" if len(self._turns()) > 1 else ""
+
     async def turn_view(self, by: int) -> None:
         """Show the answer so many places further in the open tab; those that can't be shown now are passed over.
 
         Where one panel is shown at a time, the text comes before the first one.
         """
         self.answer()
-        offered = {each.id for each in self.views}
-        views = [each for each in self.table.answers(self.tab) if each in offered]
+        views = self._turns()
         arrangement, text = self.arrangement, self.arrangement.text
         single = self._panel_layout.places.layout is Layout.SINGLE
-        if single:
-            views = [text, *views]
         at = self.table.on_row(self.view)
         at = text if single and self.open_view is None and arrangement.current == text else at
         place = views.index(at) if at in views else -1 if by > 0 else 0

@@ -18,6 +18,7 @@ from engine.protocol import (
     Insert,
     ModelFacts,
     MoveTo,
+    Prefill,
     PromptOpened,
     Recall,
     Record,
@@ -57,7 +58,7 @@ def situation(
     if (words := controller.transport.describe()) and not (narrated and rests):
         return words
     if timeline.phase in (Phase.LOADING, Phase.FAILED) or (timeline.phase is Phase.EMPTY and not narrated):
-        return _without_text(timeline)
+        return _without_text(controller)
     if (asked := controller.client.outstanding) and (doing := _UNDER_WAY.get(type(asked[0]))):
         return f"{doing}. Press esc to stop it"
     if narrated:
@@ -94,8 +95,9 @@ def picture_words(timeline: Timeline) -> str:
     return f"A picture of a recording{steps}; `inspector replay` shows it token by token"
 
 
-def _without_text(timeline: Timeline) -> str:
+def _without_text(controller: Controller) -> str:
     """The keys that help while there is no model, or no prompt."""
+    timeline = controller.timeline
     prompt, sampling, quits = key_for("prompt"), key_for("sampling"), key_for("quit")
     match timeline.phase:
         case Phase.LOADING:
@@ -104,6 +106,8 @@ def _without_text(timeline: Timeline) -> str:
             return f"No MLX. Press {key_for('sessions')} to see a saved session, {quits} to quit"
         case Phase.FAILED:
             return f"No model. Press {key_for('open')} to open another, {quits} to quit"
+        case _ if controller.client.under_way(Prefill):
+            return "The prompt is about to go through the model. Press esc to stop it"
         case _ if timeline.prompts.failure is not None:
             return f"The prompt was refused. Press {prompt} to change it"
         case _:

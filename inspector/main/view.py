@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -48,7 +48,9 @@ REPLAY = ActionTable(
 """Keys of a view that shows a recording, before its own."""
 
 
-def _elsewhere(id: str, hint: str = "", worth: int = 0, place: int = 0, leaves: bool = False) -> Action:
+def _elsewhere(
+    id: str, hint: str | Callable[[Any], str] = "", worth: int = 0, place: int = 0, leaves: bool = False
+) -> Action:
     """An action of the main screen that holds in a view, too, which it may leave."""
     return Action(id, run=lambda own: own.leave_for(id) if leaves else own.host.press(id), hint=hint, worth=worth,
                   place=place, listed=False)  # fmt: skip
@@ -68,7 +70,7 @@ EVERYWHERE = ActionTable(
 """Keys that hold on every view, after its own and what is typed into a field."""
 VIEWS = ActionTable(
     "From answer to answer",
-    (_elsewhere("next_view", hint="next view", worth=6, place=89),
+    (_elsewhere("next_view", hint=lambda own: own.host.turn_word, worth=6, place=89),
      *map(_elsewhere, ("view_before", "save_as", "sessions"))),
     priority=True, told=False,
 )  # fmt: skip

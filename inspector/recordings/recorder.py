@@ -80,7 +80,7 @@ class Recorder:
             kept.insert(0, self._load())
         elif isinstance(record, protocol.Ended) and record.command == protocol.Configure.kind:
             before, self._in_force = self._in_force, self._settings()
-            kept += [self._in_force] if self._in_force != before else []
+            kept[:0] = [self._in_force] if self._in_force != before else []
         for value in kept:
             entry = Entry(value, time.monotonic() - self._began)
             self.entries.append(entry)

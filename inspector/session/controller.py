@@ -147,9 +147,7 @@ class Navigation:
         node = self._timeline.before if isinstance(self._timeline.selected, protocol.Step) else None
         self._client.pause()
         self._timeline.select(None)
-        if node is not None:
-            self._client.request(protocol.MoveTo(node))
-        self._client.request(protocol.Reroll())
+        self._client.request(protocol.Reroll(node=node))
         if node is not None:
             self._client.request(protocol.TakeStep(), each=self._drawn)
         return ""

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.breakpoints import Breakpoints
-from engine.protocol import Deleted, Marked, MoveTo, Record, Step, Undeleted
+from engine.protocol import Deleted, Marked, Moved, MoveTo, Record, Step, Undeleted
 from engine.settings import FIELDS, Settings
 from inspector.display import quoted, token_label, truncate, visible
 from inspector.keys import key_for, with_keys
 from inspector.scales import counted
-from inspector.session.client import EngineClient
+from inspector.session.client import EngineClient, Request
 from inspector.session.setup import SamplerQueries, Setup
 from inspector.session.transport import LiveTransport, conditions
 from inspector.state.branches import ROOT
@@ -58,15 +59,17 @@ class PathChange(Struct, frozen=True):
     """Node where the other way begins."""
     last: int
     """Its last node that the user gave."""
-    how: Literal["chosen", "held", "released", "prompt"] = "chosen"
-    """Tokens were chosen, typed or drawn again; interventions held or released; a prompt or a message given."""
-    draw: Change | None = None
-    """The draw of a token that was drawn again at an older step."""
+    how: Literal["chosen", "held", "released", "prompt", "back"] = "chosen"
+    """Tokens were chosen or typed; interventions held or released; a prompt or a message given; a token taken back."""
+    moved_for: Change | None = None
+    """The change that the path was moved for: settings or a draw from an older step on, a deletion of where it was."""
+    end: int = ROOT
+    """End of the path when this was undone."""
 
 
 def report_of(change: Change | PathChange, again: bool) -> Report | None:
     """The report of a change, or of its undoing; None for a path that only goes elsewhere."""
-    reported = change.draw if isinstance(change, PathChange) else change
+    reported = change.moved_for if isinstance(change, PathChange) else change
     if reported is None:
         return None
     return reported.after if again else reported.before
@@ -105,6 +108,8 @@ class History:
         self._tip = client.timeline.tip
         self._left: int | None = None
         """End of the path before the command under way moved it."""
+        self._returning = ROOT
+        """Node that undoing or redoing moves to: that is no change of its own."""
         self._choosing = False
         """True if the command under way has put in a token."""
         client.listen(self._receive)
@@ -128,6 +133,8 @@ class History:
         """True if there is something to take back: the user may have done it another way."""
         timeline = self._client.timeline
         if isinstance(change, PathChange):
+            if change.moved_for is not None:
+                return self._holds(change.moved_for)
             gone_back = change.before == timeline.tip
             return not gone_back and any(item.node == change.first for item in timeline.items)
         match change.after:
@@ -158,7 +165,9 @@ class History:
         timeline = self._client.timeline
         live = f"{key_for('go_live')} continues live"
         match change:
-            case Change(after=Settings()) if timeline.recorded:
+            case Change(after=Settings()) | PathChange(moved_for=Change(after=Settings())) if (
+                timeline.recorded
+            ):
                 return f"Recorded: the settings were changed here, and no model samples with others. {live}"
             case Change(after=DrawCount()) if timeline.recorded:
                 return f"Recorded: this was drawn here, and no model draws otherwise. {live}"
@@ -177,22 +186,32 @@ class History:
             case Breakpoints() as points:
                 return self._runs.break_at(points)
             case DrawCount() as draw if not timeline.recorded:
-                client.pause()
                 timeline.select(None)
-                if draw.node != timeline.tip or client.outstanding:
-                    client.request(MoveTo(draw.node))
-                client.request(protocol.Reroll(draw.count))
+                client.do(protocol.Reroll(draw.count, draw.node))
+            case Deleted() as record if isinstance(change, PathChange):
+                timeline.select(None)
+
+                def left(move: Request[MoveTo]) -> None:
+                    if move.reply(Moved) is not None:
+                        client.receive(record)
+
+                client.do(MoveTo(change.end), left)
+                return ""
             case Marked() | Deleted() | Undeleted() as record:
                 client.receive(record)
         if isinstance(change, PathChange):
             timeline.select(None)
-            client.do(MoveTo(timeline.tree.leaf(change.last) if again else change.before))
+            client.do(MoveTo(change.end if again else change.before))
         return ""
 
     # ---- words ------------------------------------------------------------------------------
 
     def _words(self, change: Change | PathChange, again: bool) -> str:
         if isinstance(change, PathChange):
+            if change.moved_for is not None:
+                return self._words(change.moved_for, again)
+            if change.how == "back":
+                return f"taking back {self._label(change.before)}"
             return f"{self._way_words(change)}; {'that' if again else 'its'} branch stays"
         now = change.after if again else change.before
         match change.before, change.after:
@@ -253,13 +272,15 @@ class History:
                     self._take(Change(Undeleted(node), record, len(last.tokens)))
             case Undeleted():
                 self._expected = None
-            case protocol.Moved():
+            case Moved():
                 self._left = self._tip
-            case protocol.Ended() if (
-                not self._client.outstanding
-            ):  # drawing again is a move, a draw and a step
-                self._left, self._choosing = None, False
-            case Step(origin="sampled" | "greedy") if self._left is None or not record.choice.reroll:
+            case protocol.Ended(command=kind) if kind == MoveTo.kind or not self._client.outstanding:
+                left, self._left, self._choosing = self._left, None, False
+                if kind == MoveTo.kind and left is not None:
+                    returned, self._returning = self._returning == timeline.tip, ROOT
+                    if not returned and timeline.tree.parent.get(left) == timeline.tip:
+                        self._take(PathChange(left, timeline.tip, timeline.tip, "back"))
+            case Step(origin="sampled" | "greedy"):
                 self._left, self._choosing = None, False  # the sampler took it
             case Step():
                 self._stepped(record)
@@ -281,16 +302,25 @@ class History:
     def _take(self, change: Change | PathChange) -> None:
         """Take in a change, unless taking back another change brought it."""
         expected, self._expected = self._expected, None
-        if isinstance(change, PathChange) or change.after != expected:
-            self._done.append(change)
-            self._undone.clear()
+        if isinstance(change, Change):
+            if change.after == expected:
+                return
+            if self._left is not None and isinstance(change.after, Settings | DrawCount | Deleted):
+                change = PathChange(self._left, self._tip, self._tip, moved_for=change)
+                self._left = None
+        self._done.append(change)
+        self._undone.clear()
 
     def _turned(self, again: bool) -> None:
         """The last change was taken back, or the one that was taken back last was made again."""
         source, target = (self._undone, self._done) if again else (self._done, self._undone)
         if source:
-            target.append(change := source.pop())
+            change = source.pop()
             self._expected = report_of(change, again)
+            if isinstance(change, PathChange):
+                change = change if again else replace(change, end=self._tip)
+                self._returning = change.end if again else change.before
+            target.append(change)
 
     def _follow(self) -> None:
         """Begin again with another model or recording; with another tree settings and breakpoints stay."""
@@ -314,26 +344,20 @@ class History:
             self._take(Change(points, self._points))
 
     def _stepped(self, step: Step) -> None:
-        """A token that the user put in: chosen, typed, or drawn again at an older step."""
+        """A token that the user put in: chosen or typed."""
         held, parent = step.origin == "intervened", self._client.timeline.tree.nodes.get(step.parent)
         if held and not (isinstance(parent, Step) and parent.origin == "intervened"):
             self._left = step.parent if self._left is None else self._left
             return  # the first of a branch under interventions: they come next
         left, self._left = self._left, None
-        by_hand = step.origin in ("chosen", "inserted") or (held and step.id != step.choice.picked)
-        drawn_again = not by_hand and step.choice.reroll > 0 and left is not None
-        if not by_hand and not drawn_again:
+        if step.origin not in ("chosen", "inserted") and not (held and step.id != step.choice.picked):
             self._choosing = False
             return
-        last, draw = self._done[-1] if self._done else None, None
-        if drawn_again and isinstance(last, Change) and isinstance(last.after, DrawCount):
-            draw = last if last.after.node == step.parent else None
-        if draw is not None:
-            self._done.pop()
+        last = self._done[-1] if self._done else None
         if self._choosing and isinstance(last, PathChange) and last.last == step.parent:
             self._done[-1] = PathChange(last.before, last.first, step.node)
         else:
-            self._take(PathChange(step.parent if left is None else left, step.node, step.node, draw=draw))
+            self._take(PathChange(step.parent if left is None else left, step.node, step.node))
         self._choosing = True
 
 

@@ -20,6 +20,7 @@ from inspector.display import visible
 from inspector.keys import key_for, with_keys
 from inspector.session.client import Request
 from inspector.session.player import Caption, Player, Telling
+from inspector.session.prompts import prompt_of
 from inspector.state.beams import BeamHistory
 from inspector.state.timeline import STATES, Timeline
 
@@ -281,6 +282,9 @@ class ReplayTransport:
             self._playback.arrived(self.player)
             self._setup.load, timeline.facts = self.loaded
             timeline.returning, timeline.recorded = "", False
+            if timeline.prompts.opened is not None:
+                prompt = prompt_of(timeline.prompts.opened)
+                self._setup.prompt = replace(prompt, echo=self._setup.prompt.echo)
             self._playback.host.say(_comparison(difference, len(record.logprobs)))
             self._client.receive(record)
 

@@ -221,12 +221,15 @@ class Setup:
             self._client.make_way()
             self._runs.prefill(prompt, each)
 
-    def configure(self, settings: Settings, then: Then[protocol.Configure] | None = None) -> None:
+    def configure(
+        self, settings: Settings, then: Then[protocol.Configure] | None = None, node: int | None = None
+    ) -> None:
         """Use other settings from here on; a run continues with them.
 
         Args:
             settings: The settings.
             then: Called once the engine has them, or has refused them.
+            node: Node to move to first; None for the current one.
         """
         if self.given is not None:
             self.given |= differences(self.settings, settings).keys()
@@ -235,7 +238,7 @@ class Setup:
             return  # sent with the model's facts
         running = self._client.timeline.running
         self._client.cancel(*self._client.of(protocol.Run))
-        self._client.request(protocol.Configure(settings), partial(self.configured, then=then))
+        self._client.request(protocol.Configure(settings, node), partial(self.configured, then=then))
         if running:
             self._runs.go_on()
 
@@ -264,8 +267,8 @@ class Setup:
         self._queries.try_out(timeline, None)
         if node is not None:
             timeline.select(None)
-            self._client.do(protocol.MoveTo(node))
-        self.configure(settings)
+            self._client.pause()
+        self.configure(settings, node=node)
 
     def recall(self) -> str:
         """Have the logits computed again that were dropped and are wanted; returns the answer for the user."""

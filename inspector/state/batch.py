@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from engine import protocol
 from engine.protocol import Distribution, PromptOpened, Record
 from inspector.display import quoted, token_label, visible
-from inspector.scales import milliseconds, percent, size
+from inspector.scales import counted, milliseconds, percent, size
 from inspector.state.capability import CapabilityState, ReplayStop
 
 EXAMPLES = ("The dog was", "Tom and his mom went to the park. They saw a")
@@ -207,7 +207,7 @@ def lane_words(lane: LaneSoFar) -> Facts:
     """The settings, the tokens and the times of a lane."""
     if lane.opened.ids:
         yield "settings", ", ".join((f"seed {lane.opened.seed}", *lane.opened.settings))
-        yield "prompt", f"{len(lane.opened.ids)} tokens, {lane.padding} of padding"
+        yield "prompt", f"{counted(len(lane.opened.ids), 'token')}, {lane.padding} of padding"
     if lane.kv is not None:
         yield "KV", f"{size(lane.kv.used_bytes)}, {size(lane.kv.padding_bytes)} of padding"
     if lane.started is not None:

@@ -37,7 +37,7 @@ class SecondModelSoFar(Struct, CapabilityState):
 
     def apply(self, record: Record) -> None:
         match record:
-            case protocol.LockstepOpened() | ModelFacts() | protocol.LockstepClosed():
+            case protocol.LockstepOpened() | ModelFacts() | protocol.LockstepClosed() | protocol.Restored():
                 self.forget()
                 self.opened = record if isinstance(record, protocol.LockstepOpened) else None
                 self.looking = False

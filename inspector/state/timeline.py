@@ -73,7 +73,7 @@ class Prompts(Struct):
     failure: protocol.Failure | None = None
     """Why the last prompt was refused, until one is taken."""
     kv: dict[int, protocol.KVReading] = field(default_factory=dict)
-    """The KV cache after the chunk that a prompt's token was in, by node."""
+    """The KV cache after the chunk of its own prompt that a prompt's token of the path was in, or was reused by."""
 
     @property
     def opened(self) -> protocol.PromptOpened | None:
@@ -138,10 +138,9 @@ class Prompts(Struct):
                 self.by_end[end] = PromptRead(record)
                 self.reading, self.failure = True, None
             case protocol.PrefillChunk():
-                begin = self.held(len(path))
-                self.chunks.append(record)
-                for item in path[begin : record.done]:
-                    self.kv[item.node] = record.kv
+                if self.current is not None:
+                    self.current.chunks.append(record)
+                    self._read_kv(self.current, path, since=-1)
             case protocol.PromptReadings() if self.current is not None:
                 self.current.readings_ms += record.ms
             case protocol.Prefilled():
@@ -150,11 +149,23 @@ class Prompts(Struct):
                 self.kv[record.next.node] = record.kv
                 self.reading = False
 
+    def _read_kv(self, read: PromptRead, path: Sequence[Item], since: int = 0) -> None:
+        """Take the cache's readings of a prompt of the path, from one of its chunks on."""
+        first = read.opened.tokens[:1]
+        begins = [*(token.position for token in first), *(chunk.done for chunk in read.chunks)]
+        for begin, chunk in [*zip(begins, read.chunks, strict=False)][since:]:
+            for item in path[begin : chunk.done]:
+                self.kv[item.node] = chunk.kv
+        if read.prefilled is not None:
+            self.kv[read.prefilled.next.node] = read.prefilled.kv
+
     def follow(self, path: Sequence[Item]) -> None:
-        """Another path is on show: find its last prompt."""
-        end = next((item.node for item in reversed(path) if item.node in self.by_end), None)
-        if end is not None:
-            self.current = self.by_end[end]
+        """Another path is on show: find its prompts."""
+        self.kv = {}
+        for item in path:
+            if (read := self.by_end.get(item.node)) is not None:
+                self.current = read
+                self._read_kv(read, path)
 
     def roles(self, path: Sequence[Item]) -> dict[int, str]:
         """The role of each message of a path by the slot of its first token; empty for raw text.

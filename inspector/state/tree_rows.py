@@ -76,7 +76,7 @@ def _ends(timeline: Timeline) -> tuple[int, int]:
         if branch.first not in visited:
             beams += not branch.children
         elif not any(child.first in visited for child in branch.children):
-            ends += any(part.prompt is False for part in branches.above(branch))
+            ends += 1
     return ends, beams
 
 

@@ -463,7 +463,7 @@ class BatchView(View):
             alone = "" if batch.compared else f"{key_for('batch.alone')} runs each prompt alone, "
             return f"All lanes have ended. {alone}{add} adds prompts, {new} starts over"
         step, run = key_for("batch.step"), key_for("batch.run")
-        return f"{len(batch.live)} lanes are running. Press {step} for one step of all, {run} to run"
+        return f"{counted(len(batch.live), 'lane')} running. Press {step} for one step of all, {run} to run"
 
     @property
     def low(self) -> bool:

@@ -37,7 +37,7 @@ from inspector.documents.beams import (
 )
 from inspector.keys import key_for
 from inspector.main.view import View
-from inspector.scales import decimal, milliseconds
+from inspector.scales import counted, decimal, milliseconds
 from inspector.session.requests import failure_words
 from inspector.session.transport import MAX_QUEUED_STEPS
 from inspector.state.beams import BeamHistory, BeamSearch
@@ -410,7 +410,8 @@ class BeamsView(View):
             return f"Step {self.at} of {step}. End returns to the last one"
         if (ended := search.ended) is not None:
             why = "max tokens reached" if ended.reason == "length" else "no live beam can become better"
-            return f"Done: {ended.steps} steps, {milliseconds(ended.ms)}, {why}. {new} sets up another search"
+            done = f"Done: {counted(ended.steps, 'step')}, {milliseconds(ended.ms)}"
+            return f"{done}, {why}. {new} sets up another search"
         most, steps = search.opened.max_tokens, key_for("beams.step")
         if self.running:
             return f"Searching: step {step} of at most {most}. {steps} pauses"

@@ -137,7 +137,7 @@ class DraftsView(View):
         stage = "" if latest is None else f" · {latest.stage}"
         self.query_one("#drafts-round", DrawnPanel).put(f"The round{stage}", self._round)
         self.query_one("#drafts-totals", DrawnPanel).put("All rounds", self._totals)
-        drafts = f"{visible(settings.name)}, {settings.num_draft_tokens} tokens a round"
+        drafts = f"{visible(settings.name)}, {counted(settings.num_draft_tokens, 'token')} a round"
         recorded = "recorded · " if self.recorded else ""
         self.write(f"Drafts · {recorded}{drafts} · {self.model_name}", self.state.failure is not None)
 

@@ -83,7 +83,7 @@ NOT_HERE = "This token is part of the prompt: nothing was drawn, and no temperat
 NO_ROW = "The logits of this token were not recorded: no other temperature can be tried on it. {go_live} continues live"
 TAKEN = "{sampler.apply} belongs to the lesson now. {sampling} opens all settings"
 BRANCHED = (
-    "The text continues from step {:,}: {{run}} runs. The old ending stays as a branch of the tree, {{tree}}"
+    "The text continues from step {:,}: {{run}} runs. The old ending stays as a branch, which {{tree}} shows"
 )
 STAYS = "The temperature stays as it is"
 NOT_RECORDED = (

@@ -446,9 +446,9 @@ class SecondModelView(View):
         figures = Divergences({span.node: span for span in self.spans if span is not None}.values())
         if figures.kl and figures.tops:
             same = f"same top {100 * figures.same_top.value:.1f} %"
-            parts = f"{len(figures.kl)} tokens", f"mean KL {mean(figures.kl).value:.3g} bits", same
+            parts = counted(len(figures.kl), "token"), f"mean KL {mean(figures.kl).value:.3g} bits", same
             return joined_to_fit(parts, cells)
-        return f"{len(figures.spans)} spans" if figures.spans else ""
+        return counted(len(figures.spans), "span") if figures.spans else ""
 
     def _why(self) -> str:
         """Why there is nothing at the cursor."""
@@ -682,7 +682,7 @@ def span_words(span: LockstepSpan) -> str:
         label = token_label(span.text, span.raw)
         parts.append(f"{label} logprob {decimal(span.logprob)} → {decimal(span.other_logprob)}")
     if span.tokens > 1 or span.other_tokens > 1:
-        parts.append(f"{span.tokens} tokens of A, {span.other_tokens} of B: no KL")
+        parts.append(f"{counted(span.tokens, 'token')} of A, {span.other_tokens} of B: no KL")
     return " · ".join(parts) or "There is nothing before the first token."
 
 

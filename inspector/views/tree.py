@@ -316,20 +316,21 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         left = room - sum(segment.cell_length for segment in row)
         notes = [f"+{scales.counted(folded, 'branch')}" if folded else "", *look.notes]
         if 0 <= look.reached < look.sums[0]:
-            notes.insert(0, f"at {look.reached:,} of {look.sums[0]:,}")
-        more = self._notes(notes, max(left // 3, left - cell_len(self._text(branch, left))))
+            notes.append(f"at {look.reached:,} of {look.sums[0]:,}")
+        more = self._notes(notes, max(left // 2, left - cell_len(self._text(branch, left))))
         left -= cell_len(more)
         text = self._text(branch, left)
         return [*row, Segment(text), Segment(more, muted), Segment(" " * (left - cell_len(text)))]
 
     @staticmethod
     def _notes(notes: Sequence[str], cells: int) -> str:
-        """As many whole notes as fit after the text, the first ones first: the detail below the table has all."""
+        """As many whole notes as fit after the text, the first ones first: the detail below the table has all. The
+        first one is shortened rather than left out."""
         row = ""
         for note in filter(None, notes):
-            if cell_len(f"{row} · {note}") <= cells:
+            if not row or cell_len(f"{row} · {note}") <= cells:
                 row += f" · {note}"
-        return row
+        return truncate(row, cells)
 
     def _text(self, branch: Branch, cells: int) -> str:
         branches, cells = self.view.branches, max(0, cells)

@@ -363,6 +363,6 @@ class PageView(DrawnPanel, can_focus=True):
         self._top = max(0, min(self._top, len(rows) - height))
         more = "↑" if self._top else ""
         if (below := len(rows) - height - self._top) > 0:
-            more = f"{below} {'line' if below == 1 else 'lines'} more ↓"
+            more = f"{scales.counted(below, 'more line')} ↓"
         self.title(self._titles[0], more or None)
         return rows[self._top :]

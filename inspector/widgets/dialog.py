@@ -146,6 +146,7 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
         for name in self.KEPT:
             setattr(self, name, getattr(made, name))
         self._begun, self._dismissed, self._held, self.takes_keys = False, False, None, False
+        self._resized()
         if self.is_mounted:  # before Textual, which focuses the first field if none is focused, pushes it
             self._begun = True
             self.begin()

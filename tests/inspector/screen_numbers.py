@@ -579,7 +579,7 @@ class ScreenNumbers:
             else:
                 self._same(shown[2][:6], "0 %" if cut == "greedy" else cut[:6], line)
             self._same(plain(shown[3]), rank, line)
-        if count and (shown := re.search(r"(\d+) more rows", lines[-1])):
+        if count and (shown := re.search(r"(\d+) more row", lines[-1])):
             self._same(int(shown[1]) + count, len(self._app.main.query_one(CandidatesPanel)._rows), lines[-1])
 
     def _sampler(

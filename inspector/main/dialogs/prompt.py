@@ -20,6 +20,7 @@ from engine import protocol
 from engine.errors import EngineError, PathError
 from engine.files import typed
 from engine.protocol import NO_OPTIONS, ModelFacts, Prefill, PreviewPrompt, PromptPreview, through_template
+from inspector import scales
 from inspector.display import visible
 from inspector.keys import key_for
 from inspector.main.dialogs import PROMPT_KEYS
@@ -292,7 +293,7 @@ def counted(preview: PromptPreview, window: int | None) -> str:
         return f"{count}: too many. The context window holds {window:,}. Shorten the prompt."
     parts = [f"{count}, of a context window of {window:,}." if window is not None else f"{count}."]
     if preview.shared:
-        parts.append(f"The first {preview.shared:,} are those of the current path.")
+        parts.append(f"It begins with {scales.counted(preview.shared, 'token')} of the current path.")
     return visible(" ".join((*parts, *preview.notes)))
 
 

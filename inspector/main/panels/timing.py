@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 from rich.segment import Segment
 
-from engine.protocol import Memory, Step
+from engine.protocol import Memory, Step, StepTimes
 from inspector import scales
 from inspector.display import first_fitting
 from inspector.keys import key_for
@@ -80,8 +80,14 @@ def cause(timeline: Timeline, place: int, median: float) -> str:
         known.append(f"the screen was drawn at the same time, {milliseconds(step.ms.drawing)}")
     if known:
         return " and ".join(known)
-    parts = {"the model": step.ms.forward, "the sampler": step.ms.sample, "the readings": step.ms.inspect}
+    parts = dict(zip(("the model", "the sampler", "the readings"), _parts(step.ms), strict=False))
     return f"cause not known; most of it in {max(parts, key=parts.__getitem__)}"
+
+
+def _parts(ms: StepTimes) -> tuple[float, float, float, float]:
+    """The parts that a step's time is the sum of, as in `PARTS`: the readings of a pipelined one are none of them."""
+    inspect = 0.0 if ms.pipelined else ms.inspect
+    return ms.forward, ms.sample, inspect, max(0.0, ms.total - ms.forward - ms.sample - inspect)
 
 
 def memory_facts(timeline: Timeline, memory: Memory | None, kept_bytes: int | None) -> Iterator[Fact]:
@@ -189,7 +195,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
         above = [*self._rates(timeline, width, deep=True), []]
         parts: list[Row] = [*(self._split(step, width) if step else []), []]
         more = fact_rows([("", f"{key_for('profile')} takes one step apart")], width, muted, muted)
-        memory = memory_facts(timeline, step.memory if step else timeline.memory, self.kept_bytes)
+        memory = [*memory_facts(timeline, step.memory if step else timeline.memory, self.kept_bytes)]
         below = [*self.facts(memory, width), *more]
         room = height - 2 - slow - len(above) - len(parts) - len(below)
         for most in range(MOST, -1, -1):  # fewer slow steps if not all of it has room
@@ -198,7 +204,9 @@ class TimingPanel(PanelCanvas, can_focus=True):
                 break
         chart = max(LEAST_CHART, min(_TALLEST, room - len(facts)))
         marked = self._chart(timeline, width, chart, WIDEST, TIMES * median if slow else math.inf)
-        return [*above, *marked, *parts, *facts, *below][:height]
+        rows = [*above, *marked, *parts, *facts]
+        rows += fact_rows(memory, width, muted, self.ink("base"), height - len(rows))
+        return [*rows, *more][:height]
 
     def _line(self, timeline: Timeline, step: Step | None, width: int, alone: bool) -> Row:
         """The line of a low panel: the step that is looked at, the rate, and the time to the first token.
@@ -323,15 +331,22 @@ class TimingPanel(PanelCanvas, can_focus=True):
     def _split(self, step: Step, width: int) -> list[Row]:
         """The parts of one step as a bar, and in numbers."""
         ms, muted = step.ms, self.ink("muted")
-        rest = max(0.0, ms.total - ms.forward - ms.sample - ms.inspect)
-        parts = ms.forward, ms.sample, ms.inspect, rest
+        parts = _parts(ms)
         bar: Row = []
         numbers: Row = []
         for (name, fill, level), value, cells in zip(PARTS, parts, shares(parts, width), strict=True):
             ink = self.data(level)
             bar += [Segment(fill * cells, ink)] * bool(cells)
+            if name == "inspect" and ms.pipelined:
+                continue
             numbers += [Segment(f"{fill} ", ink), Segment(f"{name} ", muted)]
             numbers.append(Segment(f"{scales.ms(value)} "))
+        if ms.pipelined:  # the next forward pass runs meanwhile
+            numbers += [
+                Segment("+ ", muted),
+                Segment("inspect ", muted),
+                Segment(f"{scales.ms(ms.inspect)} meanwhile "),
+            ]
         while Segment.get_line_length(numbers) > width + 1 and len(numbers) > 3:
             del numbers[-3:]
         numbers[-1] = Segment(numbers[-1].text.rstrip())

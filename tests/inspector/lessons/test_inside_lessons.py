@@ -231,7 +231,7 @@ async def test_a_batch_is_run_by_its_keys(learner: LearnerKeys) -> None:
     await learner.until(lambda: isinstance(learner.app.top, BatchDialog) and learner.app.focused is not None)
     assert "Once upon a time" in learner.text()
     await learner.press("ctrl+s")
-    await learner.until(lambda: "3 lanes are running" in learner.text())
+    await learner.until(lambda: "3 lanes running" in learner.text())
     await learner.press("r")
     await learner.phase(LessonPhase.REVEALED)
     assert learner.play.right == {0: True}

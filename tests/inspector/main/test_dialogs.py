@@ -107,6 +107,10 @@ async def test_a_model_without_a_template_offers_raw_prompts_only(rig: Rig) -> N
 # ---- sampling ---------------------------------------------------------------------------------
 
 
+def test_the_help_of_every_setting_fits_into_the_frame_of_its_form():
+    assert [field.name for field in FIELDS if cell_len(field.help) > 55] == []
+
+
 def test_every_setting_has_a_field_with_its_value():
     settings = Settings(temp=0.8, top_p=0.9, min_p=0.05, top_k=40, seed=3, stop=("\n\n",), candidates=30)
 

@@ -170,3 +170,21 @@ async def test_opening_things_often_leaves_no_widget_behind(rig: Rig) -> None:
             await rig.press("left", "end")  # what was left last may be held until something happens
         counts.append(widgets())
     await rig.until(lambda: widgets() - counts[1] < 2)  # those of the last screen go one by one
+
+
+def test_a_dialog_is_in_its_place_after_a_resize() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.ready()
+        await opened(rig, "s")
+        await rig.press("escape")
+        await rig.pilot.resize_terminal(120, 40)
+        await rig.pilot.pause()
+        dialog = await opened(rig, "s")
+        await rig.press(*["down"] * 15)
+        first = dialog.query_one("#dialog").region
+        await rig.press("escape")
+        assert await opened(rig, "s") is dialog
+        await rig.press(*["down"] * 15)
+        assert dialog.query_one("#dialog").region == first
+
+    run(test, size=(80, 24))

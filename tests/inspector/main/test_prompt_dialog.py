@@ -99,7 +99,7 @@ async def test_the_tokens_are_shown_as_they_will_be_cut(rig: Rig) -> None:
     await rig.press("p")
     await previewed(rig, shared=3)
     assert remark(rig) == (
-        "4 tokens, of a context window of 512. The first 3 are those of the current path.",
+        "4 tokens, of a context window of 512. It begins with 3 tokens of the current path.",
         False,
     )
     lines = rig.screen_text().split("\n")
@@ -361,7 +361,7 @@ async def test_what_is_shown_is_what_is_prefilled() -> None:
         assert [token.id for token in app.controller.timeline.prompts.opened.tokens] == ids
         await pilot.press("p")
         said = app.top.query_one("#prompt-remark", Remark)
-        await until(lambda: f"The first {len(ids)} are those of the current path." in str(said.content))
+        await until(lambda: f"It begins with {len(ids)} tokens of the current path." in str(said.content))
 
 
 # ---- a conversation ---------------------------------------------------------------------------

@@ -674,3 +674,12 @@ async def test_the_styles_of_all_widgets_are_computed_once(
         await pilot.pause()
         assert app.main.classes
         assert not computed
+
+
+async def test_a_prompt_that_was_sent_is_not_asked_for(rig: Rig) -> None:
+    """The model is there, and its prompt has not begun."""
+    await rig.push([next(record for record in rig.session.load() if isinstance(record, protocol.ModelFacts))])
+    assert rig.engine.names[-1] == "Prefill"
+    assert "The prompt is about to go through the model" in rig.status
+    await rig.press("space")
+    assert rig.status == "The prompt is still going through the model: space works after it"

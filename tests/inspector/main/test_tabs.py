@@ -145,8 +145,11 @@ async def test_tab_passes_over_what_cannot_be_shown_now_and_what_shows_no_answer
 
 async def test_tab_stays_where_a_tab_has_one_answer(rig: Rig) -> None:
     await rig.ready()
+    await rig.press("5")
+    assert "next view" in rig.screen_text()
     await rig.press("2")
     for key in ("tab", "shift+tab"):
+        assert "next view" not in rig.screen_text()
         await rig.press(key)
         assert at(rig) == ("2", "why")
         assert rig.status == "No other answer can be shown in this tab now"

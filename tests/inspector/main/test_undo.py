@@ -21,12 +21,12 @@ async def test_a_draw_at_the_tip(rig: Rig) -> None:
     assert "re-roll 1" in rig.screen_text()
     await rig.press("u")
     assert rig.status.startswith("Undone: drawing again after “")
-    assert rig.engine.sent[-1] == protocol.Reroll(0)
+    assert rig.engine.sent[-1] == protocol.Reroll(0, first.node)
     await rig.push([Resampled(first), Ended("Reroll")])
     assert "re-roll" not in rig.screen_text()
     await rig.press("U")
     assert rig.status.startswith("Redone: drawing again after “")
-    assert rig.engine.sent[-1] == protocol.Reroll(1)
+    assert rig.engine.sent[-1] == protocol.Reroll(1, first.node)
 
 
 async def test_breakpoints_set_edited_and_cleared(rig: Rig, config: Path) -> None:

@@ -52,7 +52,7 @@ def test_a_session_is_written_as_it_happens(tmp_path):
     kept.journal.flush()
     assert values(kept.path) == [entry.value for entry in kept.entries]
     kinds = [type(value) for value in values(kept.path)]
-    assert kinds[:5] == [LoadSettings, ModelFacts, Ended, Ended, Settings]
+    assert kinds[:5] == [LoadSettings, ModelFacts, Ended, Settings, Ended]
     assert kinds.count(Step) == 5
     assert not any(isinstance(value, protocol.Loading) for value in values(kept.path))
 

@@ -36,6 +36,7 @@ from engine.protocol import (
 )
 from engine.settings import LoadSettings, Settings
 from inspector.keys import with_keys
+from inspector.scales import counted
 from inspector.session.controller import Controller
 from inspector.session.history import NOTHING, NOTHING_AGAIN
 from tests.inspector.fakes import Session
@@ -74,15 +75,16 @@ class Editing:
         match command:
             case protocol.MoveTo(node):
                 self.push([self.made.move(node)])
-            case protocol.Reroll(count):
-                self.push([self.drawn(count)])
+            case protocol.Reroll(count, node):
+                self.push([*self.moved(node), self.drawn(count)])
             case protocol.HoldInterventions():
                 self.push(self.held(command))
             case protocol.TakeStep():
                 choice = self.made.tips[self.made.node]
                 other = next(each.id for each in choice.candidates if each.id != choice.picked)
                 self.push([self.made.step(other if choice.reroll else None, "sampled")])
-            case protocol.Configure(settings):
+            case protocol.Configure(settings, node):
+                self.push([*self.moved(node), Resampled(self.made.tips[self.made.node])])
                 self.kept.append(settings)
         self.push([Ended(command.kind)])
 
@@ -118,6 +120,10 @@ class Editing:
         step = self.made.step(item.id, "intervened")
         self.owns[step.node] = node
         return [*moves, step, InterventionsHeld(step.node, node, interventions, 1.0)]
+
+    def moved(self, node: int | None) -> list[Record]:
+        """The move to where a command is to be carried out."""
+        return [] if node in (None, self.made.node) else [self.made.move(node)]
 
     def hold(self, node: int, *interventions: Intervention) -> None:
         """Have interventions held from a token on, or let go."""
@@ -272,37 +278,106 @@ def resumed(editing: Editing) -> Controller:
     for value in editing.kept:
         if isinstance(value, Settings):
             controller.setup.use(value)
-        elif not isinstance(value, Ended):
+        else:
             controller.client.receive(value)
     return controller
 
 
 def test_a_deletion_undone_by_a_program_before_this_one_is_not_undone_twice(editing):
-    last = editing.timeline.items[-1]
-    editing.push([editing.made.move(last.parent), Ended("MoveTo"), Deleted(last.node), Undeleted(last.node)])
+    chosen, parent = editing.choose(editing.timeline.step_slots[1]), editing.timeline.items[-3].node
+    editing.push([editing.made.move(parent), Ended("MoveTo"), Deleted(chosen), Undeleted(chosen)])
     assert not any(isinstance(record, Undone) for record in editing.kept)
     assert editing.undo() == with_keys(NOTHING)
 
 
-def test_what_waits_for_a_move_is_another_change_than_the_move(editing):
-    editing.push([editing.made.move(editing.timeline.items[-2].node), Ended("MoveTo")])
+def test_going_elsewhere_is_no_change(editing):
+    editing.push([editing.made.move(editing.timeline.items[-3].node), Ended("MoveTo")])
     assert isinstance(editing.kept[-2], Moved)
-    assert editing.undo() == with_keys(NOTHING), "going elsewhere changes nothing"
+    assert editing.undo() == with_keys(NOTHING)
+
+
+def test_tokens_taken_back_come_again_one_by_one(editing):
+    *_, before, last, tip = (item.node for item in editing.timeline.items)
+    for _ in range(2):
+        editing.controller.transport.back()
+        editing.end()
+    assert editing.timeline.tip == before
+    assert editing.undo() == "Undone: taking back “␣a”. U redoes it"
+    assert editing.timeline.tip == last
+    assert resumed(editing).history.undo() == "Undone: taking back “␣little”. U redoes it"
+    editing.undo()
+    assert editing.timeline.tip == tip
+    assert editing.undo() == with_keys(NOTHING)
+    editing.redo()
+    assert editing.timeline.tip == last
+    editing.redo()
+    assert editing.timeline.tip == before
+    assert editing.redo() == with_keys(NOTHING_AGAIN)
+
+
+@pytest.mark.parametrize("back", [1, 2])
+def test_settings_from_an_older_step_on_are_one_change_with_the_move(editing, back: int):
+    warm, tip = Settings(temp=1.3), editing.timeline.tip
+    editing.controller.transport.back()
+    editing.end()
+    end = editing.timeline.tip
+    editing.timeline.select(len(editing.timeline.items) - back)
+    older = editing.timeline.before
+    editing.controller.setup.apply(warm)
+    editing.end()
+    editing.push(editing.made.steps(1))
+    after = editing.timeline.tip
+
+    def state() -> tuple[int, Settings]:
+        return editing.timeline.tip, editing.controller.queries.in_force
+
+    assert (editing.made.tips[after], resumed(editing).history.undo()) == (
+        editing.timeline.next, "Undone: the change of settings: temperature is 0.8 now. U redoes it"
+    )  # fmt: skip
+    assert editing.undo() == "Undone: the change of settings: temperature is 0.8 now. U redoes it"
+    assert state() == (end, MADE)
+    editing.undo()
+    assert state() == (tip, MADE)
+    assert editing.undo() == with_keys(NOTHING)
+    editing.redo()
+    assert state() == (end, MADE)
+    assert editing.redo() == "Redone: the change of settings: temperature is 1.3 now. u undoes it"
+    assert state() == (after, warm)
+    assert older in {item.node for item in editing.timeline.items}
+    assert editing.redo() == with_keys(NOTHING_AGAIN)
+
+
+@pytest.mark.parametrize("tokens", [1, 2])
+def test_a_branch_that_was_left_to_be_deleted_is_on_show_again(editing, tokens: int):
+    tip, first = editing.timeline.tip, editing.timeline.items[-tokens]
+    client = editing.controller.client
+    client.do(protocol.MoveTo(first.parent), lambda _: client.receive(Deleted(first.node)))
+    editing.end()
+    assert editing.timeline.tip == first.parent
+    assert resumed(editing).history.undo() == f"Undone: deleting {counted(tokens, 'token')}. U redoes it"
+    assert editing.undo() == f"Undone: deleting {counted(tokens, 'token')}. U redoes it"
+    assert editing.timeline.tip == tip
+    assert editing.undo() == with_keys(NOTHING)
+    assert editing.redo() == f"Redone: deleting {counted(tokens, 'token')}. u undoes it"
+    assert (editing.timeline.tip, tip in editing.timeline.tree.branches) == (first.parent, False)
+    editing.undo()
+    assert editing.timeline.tip == tip
 
 
 def test_a_token_drawn_again_at_an_older_step_is_undone_as_one_change(editing):
-    """It is a move, a draw and a step: three commands, of which the first has ended when the step comes."""
+    """It is a draw elsewhere, and a step: two commands, of which the first has ended when the step comes."""
     tip, old = editing.timeline.tip, editing.timeline.items[-2]
     editing.timeline.select(len(editing.timeline.items) - 2)
     editing.draw_again()
     drawn = editing.timeline.tip
     assert editing.timeline.items[-1].parent == old.parent
     assert drawn not in (tip, old.node)
-    assert editing.undo().startswith("Undone: continuing with")
+    assert resumed(editing).history.undo().startswith("Undone: drawing again after")
+    assert editing.undo().startswith("Undone: drawing again after")
     assert editing.timeline.tip == tip
     assert editing.made.tips[old.parent].reroll == 0, "it would be drawn again as it was"
     assert editing.undo() == with_keys(NOTHING)
-    assert editing.redo().startswith("Redone: continuing with")
+    assert editing.redo().startswith("Redone: drawing again after")
     assert (editing.timeline.tip, editing.made.tips[old.parent].reroll) == (drawn, 1)
 
 
@@ -324,7 +399,7 @@ def test_draws_at_the_tip_are_undone_one_after_another(editing):
 
 def test_a_draw_of_a_branch_that_was_left_is_not_undone(editing):
     editing.draw_again()
-    editing.push([editing.made.move(editing.timeline.items[-2].node), Ended("MoveTo")])
+    editing.push([editing.made.move(editing.timeline.items[-3].node), Ended("MoveTo")])
     assert editing.undo() == with_keys(NOTHING)
 
 
@@ -344,7 +419,7 @@ def test_a_hold_and_its_release_are_undone(editing):
     editing.redo()
     assert editing.timeline.tip == under
     editing.redo()
-    assert editing.timeline.tip == tip, "to the end of the branch, as going to one by its key does"
+    assert editing.timeline.tip == node, "where it was when it was undone"
 
 
 def test_a_hold_at_the_tip_is_undone(editing):
@@ -509,6 +584,21 @@ class Changes(RuleBasedStateMachine):
         self.prompts += 1
         self.change("path", lambda: self.editing.give(["Once", " upon", f" a hill {self.prompts}"]))
 
+    @precondition(lambda self: self.timeline.steps and not self.timeline.under)
+    @rule()
+    def take_back(self) -> None:
+        self.change("path", self.editing.controller.transport.back)
+
+    @rule(temp=st.sampled_from((0.3, 0.8, 1.2)), data=st.data())
+    def configure_an_older_one(self, temp: float, data: st.DataObject) -> None:
+        if steps := self.timeline.step_slots:
+            self.timeline.select(data.draw(st.sampled_from(steps)))
+            if (
+                self.timeline.before != self.timeline.tip
+                and self.editing.controller.queries.in_force.temp != temp
+            ):
+                self.change("path", lambda: self.editing.controller.setup.apply(Settings(temp=temp)))
+
     @rule()
     def step(self) -> None:
         """No change: what was undone can still be done again."""
@@ -542,7 +632,7 @@ class Changes(RuleBasedStateMachine):
         self.done.append(entry)
         now = self.facts()
         assert self.of(entry, now)[:-1] == self.of(entry, entry.after)[:-1]
-        if entry.kind == "path":  # it may have gone on since
+        if entry.kind == "path":  # it may have continued since
             assert entry.after[-1] in {item.node for item in self.timeline.items}
 
     def of(self, entry: Entry, facts: Facts) -> Facts:

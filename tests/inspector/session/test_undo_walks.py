@@ -89,6 +89,7 @@ class Person:
             "type": lambda node, text: it.client.do(protocol.Insert(node, text)),
             "give": lambda text: it.setup.give(protocol.Prefill(text, False)),
             "sample": it.setup.configure,
+            "apply": it.setup.apply,
             "break at": it.runs.break_at,
             "mark": lambda *mark: it.client.receive(protocol.Marked(*mark)),
             "delete": lambda node: it.client.receive(protocol.Deleted(node)),
@@ -269,15 +270,24 @@ def walk(person_of: Callable[[], Person]) -> type[RuleBasedStateMachine]:
             self.done.append(change)
             self.undone.clear()
 
-        def change_path(self, before: Token, first: Token, last: Token) -> None:
+        def change_path(self, before: Token, first: Token) -> None:
             """The person chose another path."""
             self.change(
                 Change(
                     lambda: self.at is not before and first in self.at.path,
-                    lambda: self.go(before),
-                    lambda: self.go(last.leaf),
+                    *self.there_and_back(before),
                 )
             )
+
+        def there_and_back(self, before: Token) -> tuple[Callable[[], object], Callable[[], object]]:
+            """How to go to where the path ended before, and to where it ended then."""
+            ends: list[Token] = []
+
+            def back() -> None:
+                ends.append(self.at)
+                self.go(before)
+
+            return back, lambda: self.go(ends[-1])
 
         # what a person does
 
@@ -288,7 +298,7 @@ def walk(person_of: Callable[[], Person]) -> type[RuleBasedStateMachine]:
             self.grow([id for _, id in self.person.path], given=True)
             assert len(self.at.path) == len(words)
             if before is not self.root:
-                self.change_path(before, self.at, self.at)
+                self.change_path(before, self.at)
 
         @rule(words=words)
         def give(self, words: list[int]) -> None:
@@ -313,9 +323,10 @@ def walk(person_of: Callable[[], Person]) -> type[RuleBasedStateMachine]:
         @rule()
         def back(self) -> None:
             self.person.do("back")
-            if not self.at.given:
-                assert self.at.parent is not None
-                self.go(self.at.parent)
+            if not (before := self.at).given:
+                assert before.parent is not None
+                self.go(before.parent)
+                self.change_path(before, self.at)
 
         @rule(place=st.integers(0, 3))
         def choose_at_the_tip(self, place: int) -> None:
@@ -323,7 +334,7 @@ def walk(person_of: Callable[[], Person]) -> type[RuleBasedStateMachine]:
             id, before = self.person.next[2][place], self.at
             self.person.do("choose", id)
             first = self.grow([id])
-            self.change_path(before, first, first)
+            self.change_path(before, first)
 
         @rule(data=st.data())
         def choose_at_an_older_step(self, data: st.DataObject) -> None:
@@ -339,7 +350,7 @@ def walk(person_of: Callable[[], Person]) -> type[RuleBasedStateMachine]:
             assert old.parent is not None
             self.go(old.parent)
             first = self.grow([id])
-            self.change_path(before, first, first)
+            self.change_path(before, first)
 
         @rule(words=words)
         def type(self, words: list[int]) -> None:
@@ -347,8 +358,7 @@ def walk(person_of: Callable[[], Person]) -> type[RuleBasedStateMachine]:
             self.person.do("type", self.at.number, "".join(WORDS[word] for word in words))
             ids = [id for _, id in self.person.path[length:]]
             assert len(ids) == len(words)
-            first = self.grow(ids)
-            self.change_path(before, first, self.at)
+            self.change_path(before, self.grow(ids))
 
         @rule(by=st.sampled_from((1, -1)))
         def branch(self, by: int) -> None:
@@ -403,6 +413,27 @@ def walk(person_of: Callable[[], Person]) -> type[RuleBasedStateMachine]:
         def sample(self, sampling: Settings) -> None:
             self.person.do("sample", sampling)
             self.put(self, "sampling", sampling)
+
+        @rule(data=st.data(), sampling=st.sampled_from(SAMPLING))
+        def sample_from_an_older_step_on(self, data: st.DataObject, sampling: Settings) -> None:
+            steps = [slot for slot, token in enumerate(self.at.path) if not token.given]
+            if not steps or sampling == self.sampling:
+                return
+            slot, before, used = data.draw(st.sampled_from(steps)), self.at, self.sampling
+            self.person.look(slot)
+            self.person.do("apply", sampling)
+            older = before.path[slot].parent
+            assert older is not None
+            self.go(older)
+            self.sampling = sampling
+            back, there = self.there_and_back(before)
+            self.change(
+                Change(
+                    lambda: self.sampling == sampling,
+                    lambda: (setattr(self, "sampling", used), back()),
+                    lambda: (setattr(self, "sampling", sampling), there()),
+                )
+            )
 
         @rule(points=st.sampled_from(POINTS))
         def break_at(self, points: Breakpoints) -> None:

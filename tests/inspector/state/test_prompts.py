@@ -34,6 +34,22 @@ def test_a_prompt_is_held_as_far_as_its_chunks_go() -> None:
     assert timeline.held == len(PROMPT)
 
 
+def test_tokens_that_two_prompts_share_have_the_readings_of_the_one_on_show() -> None:
+    made = session(0)
+    timeline = made.timeline()
+    first = timeline.tip
+    made.node = timeline.items[0].node
+    tokens = (timeline.items[0], made._prompt_token(1, " a"))
+    opened = PromptOpened("Once a", False, tokens, True, new_tree=False, held=1)
+    for record in (opened, made.chunk(opened, 2), made.prefilled(opened)):
+        timeline.apply(record)
+    shared = tokens[0].node
+    assert timeline.prompts.kv[shared].offset == 2
+    timeline.apply(made.move(first))
+    assert timeline.items[0].node == shared
+    assert timeline.prompts.kv[shared].offset == 3
+
+
 def test_without_a_prompt_all_is_held() -> None:
     prompts = Prompts()
     assert (prompts.opened, prompts.prefilled, prompts.chunks, prompts.held(0)) == (None, None, [], 0)

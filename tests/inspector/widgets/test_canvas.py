@@ -113,7 +113,7 @@ async def test_a_frame_without_room_for_rows_says_what_it_is_of() -> None:
 @on_screen
 async def test_a_page_says_how_many_lines_are_below() -> None:
     async with shown(PageView(), size=(30, 6)) as (panel, pilot):
-        for lines, said in ((4, "─"), (5, "1 line more ↓"), (6, "2 lines more ↓")):
+        for lines, said in ((4, "─"), (5, "1 more line ↓"), (6, "2 more lines ↓")):
             panel.put(f"page {lines}", lambda on, width, height, lines=lines: [[Segment("row")]] * lines)
             await pilot.pause()
             assert said in screen(pilot)

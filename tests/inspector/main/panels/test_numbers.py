@@ -625,6 +625,23 @@ async def test_the_split_is_of_the_selected_step() -> None:
 
 
 @on_screen
+async def test_the_readings_of_a_pipelined_step_are_no_part_of_it() -> None:
+    made = session(3)
+    timeline = made.timeline()
+    last = timeline.items[-1]
+    assert isinstance(last, Step)
+    timeline.items[-1] = replace(last, ms=StepTimes(10.3, 10.0, 0.25, 0.26, pipelined=True))
+    timeline.select(None)
+    async with shown(TimingPanel(), (70, 12)) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        text = screen(pilot)
+        assert "━ forward 10.0 ╍ sample 0.25 ┄ other 0.05 + inspect 0.26 meanwhile" in text
+        bar = next(line for line in lines(pilot) if "━━" in line)
+        assert "┅" not in bar
+
+
+@on_screen
 async def test_the_parts_of_a_step_add_up() -> None:
     parts = {StepTimes(10.0, 7.0, 1.0, 1.5): "0.50", StepTimes(1.0, 1.1, 0.0, 0.0): "0.00"}
     async with shown(TimingPanel(), (70, 12)) as (panel, pilot):

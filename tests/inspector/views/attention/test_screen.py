@@ -368,7 +368,7 @@ async def test_a_model_that_fits_says_nothing_of_it(rig: Rig) -> None:
 async def test_beside_the_text_titles_and_maps_keep_to_their_room(rig: Rig) -> None:
     screen = await opened(rig)
     assert "% of a head's attention" in rig.said(), "nothing is out of sight"
-    assert "lines more" not in rig.answer_text()
+    assert "more lines" not in rig.answer_text()
     await rig.press("a")
     tip, count = rig.timeline.tip, len(rig.timeline.items)
     await rig.push([triangle(tip, 1, 0, count), Ended("ReadTriangle")])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from textual.widgets import TextArea
 
 from engine import protocol
 from engine.protocol import (
@@ -34,6 +35,7 @@ from inspector.main.dialogs.help import HelpDialog
 from inspector.main.key_table import OPENING
 from inspector.session.playback import Opening
 from inspector.session.replay_backend import REFUSED
+from inspector.state.second_model import SecondModelSoFar
 from inspector.views.beams import BeamsView
 from tests.inspector.fakes import PROMPT, Session
 from tests.inspector.replays import USED, replayed, trace
@@ -326,6 +328,7 @@ def test_going_live_builds_the_tree_and_steps_on(path, state):
         assert rig.engine.sent[2].node == rig.timeline.tip
         assert len(rig.engine.sent[2].nodes) == len(PROMPT) + 9
         tip, good = rig.timeline.tip, restored(rig)
+        rig.timeline.of(SecondModelSoFar).opened = protocol.LockstepOpened(facts, "B", "ids")
         before = protocol.Resampled(rig.timeline.prompts.prefilled.next)  # of the session that the engine had
         await rig.push([before, Ended("Configure")])
         assert rig.timeline.tip == tip
@@ -333,7 +336,10 @@ def test_going_live_builds_the_tree_and_steps_on(path, state):
         assert "to the last bit" in rig.status
         assert "● DECODE step 5" in rig.screen_text()
         assert rig.app.playback.player is None
-        await rig.press("space")
+        assert rig.timeline.of(SecondModelSoFar).opened is None, "the engine was started without it"
+        await rig.press("p")
+        assert rig.app.screen.query_one("#prompt-text", TextArea).text == "".join(PROMPT)
+        await rig.press("escape", "space")
         assert rig.engine.names[-1] == "TakeStep"
         await rig.do("bookmark")
 

@@ -17,7 +17,6 @@ from engine.protocol import (
     Explain,
     Failure,
     LogitsRow,
-    MoveTo,
     Prefill,
     Recall,
     Recalled,
@@ -431,11 +430,11 @@ async def test_applying_at_an_older_step_goes_back_to_before_it(rig: Rig) -> Non
     before = rig.timeline.before
     await rig.type_in("temp", "1.4")
     await rig.press("ctrl+s")
-    assert rig.engine.sent == [MoveTo(before), Configure(replace(USED, temp=1.4))]
+    assert rig.engine.sent == [Configure(replace(USED, temp=1.4), before)]
     assert rig.timeline.following
     assert (
         rig.status
-        == "The text continues from step 5: r runs. The old ending stays as a branch of the tree, 4 t"
+        == "The text continues from step 5: r runs. The old ending stays as a branch, which 4 t shows"
     )
 
 
@@ -582,8 +581,8 @@ def test_drawing_again_at_an_older_step_makes_a_sibling_and_stays_there():
     controller.timeline.walk(-2)
     slot, before = controller.timeline.slot, controller.timeline.before
     assert controller.navigation.reroll() == ""
-    assert engine.sent == [MoveTo(before), Reroll(), TakeStep()]
-    records = [made.move(before), Ended("MoveTo"), Ended("Reroll")]
+    assert engine.sent == [Reroll(node=before), TakeStep()]
+    records = [made.move(before), Ended("Reroll")]
     records.append(made.step(controller.timeline.tree.nodes[before].next.candidates[3].id, "sampled"))
     for record in [*records, Ended("TakeStep")]:
         take_in(controller.client, record)

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from textual.events import Key
 
-from engine.protocol import Configure, Ended, Explain, Failure, MoveTo, Run
+from engine.protocol import Configure, Ended, Explain, Failure, Run
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.lessons.catalogue import find
@@ -181,7 +181,7 @@ async def test_enter_at_an_older_step_goes_back_to_before_it(rig: Rig) -> None:
     await rig.push([Ended("Explain", True)])
     await rig.until(lambda: "T 0.80 → 0.75  ⏎ applies from step 5" in rig.screen_text())
     await rig.press("enter")
-    assert rig.engine.sent == [MoveTo(before), Configure(replace(USED, temp=0.75))]
+    assert rig.engine.sent == [Configure(replace(USED, temp=0.75), before)]
 
 
 async def test_what_is_turned_back_applies_nothing_and_chooses_nothing(rig: Rig) -> None:

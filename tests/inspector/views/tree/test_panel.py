@@ -8,7 +8,18 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from engine.protocol import Beam, BeamEnded, BeamOpened, BeamStep, Deleted, Hypothesis, Marked
+from engine.protocol import (
+    Beam,
+    BeamEnded,
+    BeamOpened,
+    BeamStep,
+    Deleted,
+    Hypothesis,
+    Intervention,
+    InterventionsHeld,
+    Marked,
+    PromptOpened,
+)
 from inspector.keys import with_keys
 from inspector.state.branches import Sums, Token
 from inspector.state.session_tree import written
@@ -53,6 +64,40 @@ def rows(pilot) -> list[str]:
 
 
 # ---- rows -----------------------------------------------------------------------------------------
+
+
+@on_screen
+async def test_a_branch_under_interventions_says_so_however_long_its_text_is():
+    made = session(4)
+    timeline, first = made.timeline(), made.timeline().items[-1]
+    timeline.apply(made.move(timeline.items[-2].node))
+    for number in range(12):
+        timeline.apply(made.step(first.id if number == 0 else None, "intervened"))
+        if number == 0:
+            timeline.apply(InterventionsHeld(timeline.tip, first.node, (Intervention("head", 1, 2),), 1.0))
+    async with shown(TreePanel(), (72, 20)) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        *_, own, under = rows(pilot)
+        assert "off" not in own
+        assert " · L2 h3 off " in under
+        assert "…" in under
+
+
+@on_screen
+async def test_the_title_counts_every_end():
+    """As the export and compare do: a prompt that was not continued is one."""
+    made, timeline = forked()
+    made.node = 0
+    tokens = tuple(made._prompt_token(place, piece) for place, piece in enumerate(("One", " day")))
+    opened = PromptOpened("One day", False, tokens, True, new_tree=False)
+    for record in (opened, made.prefilled(opened)):
+        timeline.apply(record)
+    async with shown(TreePanel(), (72, 20)) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        assert len(timeline.tree.leaves()) == 3
+        assert str(panel.border_title) == "Tree · 3 branches"
 
 
 @on_screen
