@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from traceback import walk_tb
 from typing import Any
 
@@ -28,10 +29,12 @@ from engine.errors import EngineError, RecordingError
 from engine.protocol import (
     NO_OPTIONS,
     ChatOptions,
+    Configure,
     Failure,
     Load,
     Message,
     ModelFacts,
+    MoveTo,
     Prefill,
     Received,
     Record,
@@ -437,7 +440,14 @@ class InspectorApp(App[int]):
             super()._handle_exception(error)
 
     async def action_quit(self) -> None:
-        """Leave; without a model that could be loaded, with its message and exit code 2."""
+        """Leave, a lesson first: the session that is continued later is as it found it. Without a model that could be
+        loaded, with its message and exit code 2."""
+        if self.main.narrator is not None:
+            self.main.narrator.leave()
+            client, end = self.controller.client, monotonic() + CLOSE_SECONDS
+            while client.of(MoveTo, Configure) and monotonic() < end:
+                await asyncio.sleep(FRAME)
+                self.inbox.drain()
         failure = self.controller.timeline.load_failure
         if self.controller.timeline.phase is Phase.FAILED and failure is not None:
             self.exit(2, return_code=2, message=Text(visible(f"{failure.message} {failure.hint}".rstrip())))

@@ -55,6 +55,11 @@ def signed(value: float, digits: int = 2) -> str:
     return text if any(char in "123456789" for char in text) else text[1:]
 
 
+def cut(value: float, digits: int = 3) -> str:
+    """A place on the line from 0 to 1, cut off rather than rounded: a draw never seems to be where its share ends."""
+    return f"{int(value * 10**digits) / 10**digits:.{digits}f}"
+
+
 def decimal(value: float, digits: int = 2) -> str:
     """A number with a true minus: `−0.31`."""
     return f"{value:.{digits}f}".replace("-", "−")

@@ -403,7 +403,7 @@ def _remarks(path: Sequence[Item], layer: AttentionLayer, chosen: Head) -> Itera
     if chosen.head >= 0:
         spread = entropy_bits(weights, sink)
         equal = f"{2 ** min(spread, 64):.1f}"
-        like = f"like {equal} equal token{'' if equal == '1.0' else 's'}"
+        like = "like one token" if equal == "1.0" else f"like {equal} equal tokens"
         yield sentence(f"Spread: {bits(spread)} bits ({like})", tone="muted")
 
 

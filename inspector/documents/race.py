@@ -29,7 +29,7 @@ ROOM = 1.1
 NAMES = "tokens", "cache", "no cache", "times", "cache so far", "no cache so far", "KV held", "KV dropped"
 COLUMNS = tuple(map(number, NAMES))
 RECENT = 7
-"""Steps whose median is shown as the present pace, so that the figure can be read."""
+"""Steps whose median is shown as the pace at the beginning and now, so that the figures can be read."""
 
 
 def progress(opened: RaceOpened, step: RaceStep) -> str:
@@ -119,21 +119,18 @@ def median_ms(steps: Sequence[RaceStep], cached: bool) -> float:
     return statistics.median(lane_ms(steps, cached))
 
 
-def pace(steps: Sequence[RaceStep], cached: bool) -> float:
-    """Milliseconds of a step now: the median of the last few."""
-    return median_ms(steps[-RECENT:], cached)
+def paces(steps: Sequence[RaceStep], cached: bool) -> tuple[float, float]:
+    """Milliseconds of a step at the beginning and now: the medians of the first and the last few."""
+    return median_ms(steps[:RECENT], cached), median_ms(steps[-RECENT:], cached)
 
 
 def verdict(steps: Sequence[RaceStep]) -> list[tuple[str, str]]:
     """The result of the race, as names and sentences."""
     last, largest = steps[-1], max(step.largest_difference for step in steps)
     whole = last.uncached_total_ms / last.cached_total_ms if last.cached_total_ms else 0.0
-    now = pace(steps, False) / max(1e-9, pace(steps, True))
-    begin, end = steps[: 2 * RECENT], steps[-2 * RECENT :]
-    changes = [
-        f"{ms(median_ms(begin, cached))} → {ms(median_ms(end, cached))} ms {name}"
-        for cached, name in ((True, "with"), (False, "without"))
-    ]
+    lanes = {"with": paces(steps, True), "without": paces(steps, False)}
+    now = lanes["without"][1] / max(1e-9, lanes["with"][1])
+    changes = ", ".join(f"{ms(begin)} → {ms(end)} ms {name}" for name, (begin, end) in lanes.items())
     logits = f"the logits differ by {largest:.2g} at most" if largest else "and the logits bit for bit"
     unequal = [step.tokens for step in steps if not step.equal]
     same = f"all {len(steps)} the same, {logits}"
@@ -141,7 +138,7 @@ def verdict(steps: Sequence[RaceStep]) -> list[tuple[str, str]]:
         same = f"{len(unequal)} of {len(steps)} differ, first after {unequal[0]} tokens; {logits}"
     return [
         ("the cache", f"{whole:.1f} times faster in all, {now:.1f} at {last.tokens} tokens"),
-        ("growth", "a step went from " + ", ".join(changes)),
+        ("growth", f"medians of {min(RECENT, len(steps))} steps: {changes}"),
         ("tokens", same),
     ]
 

@@ -274,8 +274,7 @@ class Reason(Struct, frozen=True):
         low = fsum(each.sampler_prob for each in self.distribution.candidates if each.sampler_prob > share)
         if other.rank == 1 and low:
             return f"{label} fell behind: {moved or 'the stages changed the order'}."
-        start, end = (int(each * 1000) / 1000 for each in (low, low + share))  # cut off, as `places` does
-        ends = [f"{start:.3f}" if low else "0", f"{end:.3f}"]
+        ends = [scales.cut(low) if low else "0", scales.cut(low + share)]
         same = f"{scales.percent(share, PERCENT)} of the line"
         covers = same if ends[0] == ends[1] else " to ".join(ends)
         top = "The top candidate " if other.rank == 1 else ""
@@ -309,7 +308,7 @@ class Reason(Struct, frozen=True):
                 shaping.append(stage.name)
             if stage.kept < left:
                 doings.append(f"{visible(stage.name)} kept {scales.counted(stage.kept, 'token')}")
-            elif stage.name == "temperature" and self.settings is not None:
+            elif stage.name == "temperature" and self.settings is not None and left > 1:
                 word = "flattened" if self.settings.temp > 1 else "sharpened"
                 doings.append(f"temperature {self.settings.temp:g} {word} the distribution")
             left = stage.kept

@@ -30,6 +30,7 @@ from inspector.state.candidates import choice_of
 from inspector.state.conditions import conditions
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
+from inspector.widgets.charts import places
 
 SCRIPTS = ("numbers.js", "lesson.js")
 Found = Callable[[Timeline, Sequence[Record], Beat], Iterable[Element]]
@@ -66,7 +67,7 @@ def page(lesson: Lesson, trace: Path, parts: Iterable[ExportPart]) -> str:
     minutes = f", about {lesson.minutes:g} minutes" if lesson.minutes else ""
     return filled("lesson.html", ["page.css", "lesson.css"], SCRIPTS, {
         "title": escape(visible(lesson.title)),
-        "kicker": escape(f"A lesson on how a language model writes: {counted(total, 'beat')}{minutes}"),
+        "kicker": escape(f"A lesson on how a language model writes: {counted(total, 'card')}{minutes}"),
         "beats": "\n".join(written(_section(number, each, total)) for number, each in enumerate(beats, 1)),
         "about": about,
         "source": escape(f"Model: {visible(lesson.model)}. Every number is of one recorded run."),
@@ -386,7 +387,8 @@ def _draw(distribution: Distribution, taken: int | None) -> Element | None:
     if draw is None or low is None or high is None:
         return None
     known = taken == distribution.picked
-    words = f"The draw {draw:.3f} fell on {low:.3f} to {high:.3f}" if known else f"The draw is {draw:.3f}"
+    at, begin, end = places(distribution)
+    words = f"The draw {at} fell on {begin} to {end}" if known else f"The draw is {at}"
     words += f", drawn again {distribution.reroll}×" if distribution.reroll else ""
     shapes = [element("rect", class_="rest", x=0.5, y=8, width=999, height=10)]
     edge = 0.0

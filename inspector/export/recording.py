@@ -402,4 +402,6 @@ def kv(reading: protocol.KVReading) -> str:
     """The content of the cache; without one, the tokens that the last pass ran and dropped."""
     if reading.passed_tokens:
         return f"off: the last pass ran {count(reading.passed_tokens)} tokens"
-    return f"{count(reading.offset)} tokens, {size(reading.used_bytes)} of {size(reading.allocated_bytes)}"
+    return (
+        f"{counted(reading.offset, 'token')}, {size(reading.used_bytes)} of {size(reading.allocated_bytes)}"
+    )

@@ -48,6 +48,7 @@ from inspector.documents.grammar import EXAMPLES
 from inspector.documents.steering import EXAMPLE, Contrast, followed
 from inspector.keys import key_for
 from inspector.lessons.errors import LessonError
+from inspector.scales import counted
 from inspector.session.controller import Controller
 from inspector.state import batch
 from inspector.state.merges import around
@@ -158,7 +159,7 @@ def _plural(number: int, what: str, once: str) -> str:
 def _back(given: str, controller: Controller) -> list[Command]:
     steps, times = controller.timeline.completion, _times(given)
     if times > len(steps):
-        raise LookupError(f"the completion has {len(steps)} tokens")
+        raise LookupError(f"the completion has {counted(len(steps), 'token')}")
     return [protocol.MoveTo(steps[-times].parent)]
 
 

@@ -22,7 +22,7 @@ from inspector.lessons.values import Value, near_draw
 
 OWN_DTYPES = ("file", "float32")
 """The types that the program may choose by itself for a model."""
-MEASURED = ("probability", "bits", "number", "ms", "times")
+MEASURED = ("probability", "bits", "number", "ms", "times", "draw")
 """Units of numbers that are equal by no accident."""
 
 
@@ -176,7 +176,7 @@ class _Walk:
         self._refuse_failure(beat)
         if play.problem is None and self._idle:
             action = play.stage.left[0]
-            hint = "Let the beat begin where it does change something."
+            hint = "Let the card begin where it does change something."
             raise LessonError(action.line, f"The action {action} changed nothing.", hint, "ends")
 
     @property

@@ -103,6 +103,11 @@ class CoursePlace(Struct, frozen=True):
         return self.course.parts[self.place].listed
 
     @property
+    def minutes(self) -> float:
+        """Of the part, as the course counts it."""
+        return self.course.parts[self.place].minutes
+
+    @property
     def following(self) -> CoursePlace | None:
         """The part after it; None after the last one."""
         return CoursePlace(self.course, self.place + 1) if self.place + 1 < len(self.course.parts) else None

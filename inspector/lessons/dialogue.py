@@ -20,11 +20,12 @@ from inspector.documents.grammar import sentences
 from inspector.lessons.headless import HeadlessSession, settle
 from inspector.lessons.lesson import LessonPhase
 from inspector.lessons.play import LessonPlay
-from inspector.scales import bits, milliseconds, percent, size
+from inspector.scales import bits, counted, milliseconds, percent, size
 from inspector.state.batch import Batches
 from inspector.state.inside import KEYS, Answers
 from inspector.state.speculation import FATE_SIGNS, Speculation
 from inspector.state.timeline import Timeline
+from inspector.widgets.charts import places
 
 LEAVE = "q"
 
@@ -174,7 +175,7 @@ class LessonDialogue:
         if play.lesson.about:
             self._tell(visible(play.lesson.about))
         if asked:
-            self._tell(f"{sum(play.right.values())} of {asked} predictions were right.")
+            self._tell(play.result)
 
 
 # ---- what panels show, as lines --------------------------------------------------------------
@@ -232,8 +233,8 @@ def _picked(distribution: Distribution) -> Iterator[str]:
     if distribution.draw is None or distribution.draw_from is None or distribution.draw_to is None:
         yield f"Picked: {name}, the most probable token that the sampler left."
     else:
-        share = f"{distribution.draw_from:.3f} to {distribution.draw_to:.3f}"
-        yield f"Picked: {name}. The draw {distribution.draw:.3f} fell into its share, {share}."
+        draw, low, high = places(distribution)
+        yield f"Picked: {name}. The draw {draw} fell into its share, {low} to {high}."
 
 
 def _grammar(timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool) -> Iterator[str]:
@@ -255,7 +256,7 @@ def _text(timeline: Timeline, slot: int | None, since: Sequence[Record], told: b
 
 def _kv(timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool) -> Iterator[str]:
     if timeline.kv is not None:
-        yield f"The KV cache holds {timeline.kv.offset} tokens in {size(timeline.kv.used_bytes)}."
+        yield f"The KV cache holds {counted(timeline.kv.offset, 'token')} in {size(timeline.kv.used_bytes)}."
 
 
 def _timing(timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool) -> Iterator[str]:
@@ -282,9 +283,9 @@ def _batch(timeline: Timeline, slot: int | None, since: Sequence[Record], told: 
     batch = timeline.of(Batches).last
     if batch is not None and any(isinstance(each, BatchEnded) for each in since):
         for lane in batch.lanes:
-            length = f"{len(lane.opened.ids)} tokens after {lane.padding} of padding"
+            length = f"{counted(len(lane.opened.ids), 'token')} after {lane.padding} of padding"
             yield f"  Row {lane.number + 1}: {visible(lane.opened.text)} ({length})"
-            yield f"    writes {len(lane.tokens)} tokens: {visible(lane.text.strip())}"
+            yield f"    writes {counted(len(lane.tokens), 'token')}: {visible(lane.text.strip())}"
 
 
 def _speculation(timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool) -> Iterator[str]:
@@ -298,7 +299,7 @@ def _speculation(timeline: Timeline, slot: int | None, since: Sequence[Record], 
         instead = f", then {token_label(each.instead.text, each.instead.raw)}" if each.instead else ""
         yield f"  {token_label(each.first_text)} and {drafts}{instead}"
     if (verified := timeline.of(Speculation).verified) is not None and told:
-        yield f"  Verified: {verified.tokens} tokens beside plain steps."
+        yield f"  Verified: {counted(verified.tokens, 'token')} beside plain steps."
 
 
 def _steering(timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool) -> Iterator[str]:

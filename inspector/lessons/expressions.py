@@ -113,7 +113,8 @@ class Expression(Struct, frozen=True):
             raise self._missing(error, name) from error
 
     def _missing(self, error: Exception, name: str) -> LessonError:
-        return self._wrong(f"There is no {self.source} here: {error.args[0] if error.args else name}.")
+        why = f"{error.args[0]}." if error.args else ""
+        return self._wrong(f"This card has no value of {self.source}. {why[:1].upper()}{why[1:]}".rstrip())
 
     def _value(self, found: Subject | Value) -> Value:
         return found if isinstance(found, Value) else self._field(found, found.kind.default)

@@ -37,10 +37,12 @@ from engine.protocol import (
     WordApart,
 )
 from inspector.display import token_label
+from inspector.documents.race import paces
 from inspector.lessons.values import NEAREST_DRAW, Value, margin, near_draw, near_top
 from inspector.state.beams import BeamNode
 from inspector.state.session_tree import Item
 from inspector.state.speculation import SpeculationTotals
+from inspector.state.training import part_label
 
 Field = tuple[str, Callable[[Any], Value]]
 """What a field is, in a few words, and how it is read."""
@@ -88,7 +90,7 @@ def draw(value: float | None) -> Value:
     """
     if value is None:
         raise LookupError("a draw was not recorded")
-    return number(value)
+    return Value("draw", value)
 
 
 def text(words: str) -> Value:
@@ -378,10 +380,10 @@ KV = SubjectKind("the KV cache", "bytes", {
 })  # fmt: skip
 
 
-def _growth(steps: Sequence[RaceStep], lane: str) -> Value:
-    """Milliseconds of a step in one lane: the median of the last five over that of the first five."""
-    first, last = ([getattr(each, lane) for each in some] for some in (steps[:5], steps[-5:]))
-    return times(sorted(last)[len(last) // 2] / sorted(first)[len(first) // 2], timed=True)
+def _growth(steps: Sequence[RaceStep], cached: bool) -> Value:
+    """Milliseconds of a step in one lane: the last ones over the first ones, as its screen has them."""
+    first, last = paces(steps, cached)
+    return times(last / first, timed=True)
 
 
 RACE = SubjectKind("a race", "equal", {
@@ -389,10 +391,10 @@ RACE = SubjectKind("a race", "equal", {
     "tokens": ("tokens at its end", lambda of: count(of[-1].tokens)),
     "first": ("tokens at its first step", lambda of: count(of[0].tokens)),
     "longer": ("how many times longer the text is at its end", lambda of: times(of[-1].tokens / of[0].tokens)),
-    "cached_growth": ("the last step with the cache over the first, medians of five",
-                      lambda of: _growth(of, "cached_ms")),
-    "uncached_growth": ("the last step without the cache over the first, medians of five",
-                        lambda of: _growth(of, "uncached_ms")),
+    "cached_growth": ("the last steps with the cache over the first, medians of seven",
+                      lambda of: _growth(of, True)),
+    "uncached_growth": ("the last steps without the cache over the first, medians of seven",
+                        lambda of: _growth(of, False)),
     "ratio": ("all steps without the cache over all with it",
               lambda of: times(of[-1].uncached_total_ms / of[-1].cached_total_ms, timed=True)),
     "kv_growth": ("the cache's bytes at its end over those at its first step",
@@ -635,7 +637,7 @@ class Learned(Struct, frozen=True):
     def pulled(self) -> str:
         """The part whose gradient is the largest."""
         norms = [_mean([each.norms[place] for each in self.steps]) for place in range(len(self.parts))]
-        return self.parts[norms.index(max(norms))]
+        return part_label(self.parts[norms.index(max(norms))])
 
 
 LEARNED = SubjectKind("a model that learns", "loss", {
@@ -647,7 +649,7 @@ LEARNED = SubjectKind("a model that learns", "loss", {
     "top_prob": ("the probability of that", lambda of: probability(of.look.candidates[0].prob)),
     "text": ("what it writes after its prompt: the first 60 characters",
              lambda of: text(" ".join(of.look.sample[:60].split()))),
-    "pulled": ("the part with the largest gradient", lambda of: text(of.pulled)),
+    "pulled": ("the part with the largest gradient, as its bars name it", lambda of: text(of.pulled)),
     "parameters": ("how many numbers it has", lambda of: count(of.parameters)),
     "vocabulary": ("tokens that it chooses among", lambda of: count(of.vocabulary)),
     "guess": ("the loss of a blind guess among these", lambda of: number(math.log(of.vocabulary))),

@@ -20,6 +20,7 @@ from inspector.lessons.lesson import Beat, Lesson, LessonPhase, Option
 from inspector.lessons.quantities import Scope, Unanswered
 from inspector.lessons.stages import LessonStage
 from inspector.lessons.values import Value
+from inspector.scales import counted
 from inspector.session.controller import Controller
 
 
@@ -91,6 +92,12 @@ class LessonPlay:
         over = self.phase is LessonPhase.ENDED
         return LessonProgress(0 if over else self.beat_number, dict(self.right), over)
 
+    @property
+    def result(self) -> str:
+        """How many predictions were right, in a sentence."""
+        right, asked = sum(self.right.values()), sum(beat.question is not None for beat in self.lesson.beats)
+        return f"{right} of {counted(asked, 'prediction')} {'was' if right == 1 else 'were'} right."
+
     def know(self, kept: LessonProgress, beat: int) -> None:
         """Take what was predicted before a beat as it was kept."""
         self.right |= {number: right for number, right in kept.right.items() if number < beat}
@@ -101,10 +108,14 @@ class LessonPlay:
         """Go to a beat, from anywhere; what was predicted in it before is forgotten."""
         self.beat_number = max(0, min(len(self.lesson.beats) - 1, beat))
         self.guesses.pop(self.beat_number, None)
+        self.put_back()
+
+    def put_back(self) -> None:
+        """Go to where the present beat begins, with what was predicted in it."""
         self.right.pop(self.beat_number, None)
         self.phase, self.card, self._marked, self.problem = LessonPhase.PREPARING, Card(), False, None
         self.scope.forget()
-        self._guarded(lambda: self.stage.begin(self.beat_number))
+        self._guarded(lambda: self.stage.begin(self.beat_number, self.scope.forget))
         self.on_change()
 
     def predict(self, option: int) -> bool:
@@ -180,7 +191,7 @@ class LessonPlay:
         if self.beat.question is not None:
             self.card.question = self.beat.question.text.filled(self.scope)
             self.phase = LessonPhase.ASKING
-        else:
+        if self.beat.question is None or self.guess is not None:
             self._on()
 
     def _on(self) -> None:

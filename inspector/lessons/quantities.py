@@ -28,9 +28,9 @@ from engine.setting import check
 from engine.settings import BY_NAME, Settings
 from inspector.lessons import kinds
 from inspector.lessons.actions import ATTENTION, EACH_OFF, LENS, LessonView, Told, contrast, making, sweeping
-from inspector.lessons.errors import LessonError
 from inspector.lessons.kinds import SubjectKind
 from inspector.lessons.values import Value
+from inspector.scales import counted
 from inspector.session.client import Request
 from inspector.session.controller import Controller
 from inspector.state.beams import BeamHistory
@@ -145,11 +145,6 @@ class Scope:
             self.since.append(record)
 
 
-def missing(line: int, what: str) -> LessonError:
-    """A value that this run doesn't have."""
-    return LessonError(line, f"There is no {what} here.", rule="quantity")
-
-
 # ---- the list -----------------------------------------------------------------------------------
 
 
@@ -192,7 +187,7 @@ def _next(scope: Scope) -> Distribution:
 def _step(scope: Scope, number: int) -> Step:
     steps = scope.timeline.completion
     if not 1 <= number <= len(steps):
-        raise LookupError(f"the completion has {len(steps)} steps")
+        raise LookupError(f"the completion has {counted(len(steps), 'step')}")
     return steps[number - 1]
 
 
@@ -246,7 +241,7 @@ def _completion(scope: Scope, text: str = "") -> kinds.Generated:
     return kinds.Generated(steps, occurrences, reason, detail)
 
 
-@_listed("added.perplexity", kinds.COMPLETION, "The tokens generated since this beat began.")
+@_listed("added.perplexity", kinds.COMPLETION, "The tokens generated since this card began.")
 def _added(scope: Scope) -> kinds.Generated:
     return kinds.Generated(tuple(each for each in scope.since if isinstance(each, Step)))
 
@@ -447,49 +442,49 @@ def _second_model(scope: Scope) -> list[protocol.LockstepSpan]:
     return read
 
 
-@_listed("ways", kinds.WAYS, "The continuations of both models, in this beat.")
+@_listed("ways", kinds.WAYS, "The continuations of both models, in this card.")
 def _ways(scope: Scope) -> protocol.WaysParted:
     found = next((each for each in reversed(scope.since) if isinstance(each, protocol.WaysParted)), None)
     if found is None or found.parted is None:
-        raise LookupError("both models did not diverge in this beat")
+        raise LookupError("both models did not diverge in this card")
     return found
 
 
-@_listed("race", kinds.RACE, "The race of this beat.")
+@_listed("race", kinds.RACE, "The race of this card.")
 def _race(scope: Scope) -> list[RaceStep]:
     steps = [each for each in scope.since if isinstance(each, RaceStep)]
     if not steps:
-        raise LookupError("no race was run in this beat")
+        raise LookupError("no race was run in this card")
     return steps
 
 
 @_listed(
     "beams(2)",
     kinds.BEAMS,
-    "A continuation of this beat's beam search: the best, or with a number the second, and so on.",
+    "A continuation of this card's beam search: the best, or with a number the second, and so on.",
 )
 def _beams(scope: Scope, place: int = 1) -> kinds.Searched:
     ended = next((each for each in reversed(scope.since) if isinstance(each, protocol.BeamEnded)), None)
     if ended is None or not 1 <= place <= len(ended.ranking):
-        raise LookupError("no beam search with so many continuations was run in this beat")
+        raise LookupError("no beam search with so many continuations was run in this card")
     return kinds.Searched(ended.ranking[place - 1], ended.greedy, scope.timeline.of(BeamHistory).nodes)
 
 
-@_listed("batch", kinds.BATCH, "The batch of this beat.")
+@_listed("batch", kinds.BATCH, "The batch of this card.")
 def _batch(scope: Scope) -> kinds.RunBatch:
     opened = next((each for each in reversed(scope.since) if isinstance(each, protocol.BatchOpened)), None)
     ended = next((each for each in reversed(scope.since) if isinstance(each, protocol.BatchEnded)), None)
     if opened is None or ended is None:
-        raise LookupError("no batch was run in this beat")
+        raise LookupError("no batch was run in this card")
     compared = (each for each in scope.since if isinstance(each, protocol.LaneCompared))
     return kinds.RunBatch(opened, ended.totals, tuple(compared))
 
 
-@_listed("round", kinds.ROUND, "The last round of speculation of this beat.")
+@_listed("round", kinds.ROUND, "The last round of speculation of this card.")
 def _round(scope: Scope) -> protocol.DraftRound:
     rounds = [each for each in scope.since if isinstance(each, protocol.DraftRound) and each.stage == "taken"]
     if not rounds:
-        raise LookupError("no round was taken in this beat")
+        raise LookupError("no round was taken in this card")
     return rounds[-1]
 
 
@@ -501,11 +496,11 @@ def _speculation(scope: Scope) -> SpeculationTotals:
     return totals
 
 
-@_listed("verified", kinds.VERIFIED, "The speculated tokens, decoded again by plain steps in this beat.")
+@_listed("verified", kinds.VERIFIED, "The speculated tokens, decoded again by plain steps in this card.")
 def _verified(scope: Scope) -> protocol.SpeculationVerified:
     found = next((each for each in scope.since if isinstance(each, protocol.SpeculationVerified)), None)
     if found is None:
-        raise LookupError("nothing was verified in this beat")
+        raise LookupError("nothing was verified in this card")
     return found
 
 
@@ -539,17 +534,17 @@ def _learned(scope: Scope, step: int) -> kinds.Learned:
     return kinds.Learned(tuple(until[-RECENT:]), look, begun.parts, begun.parameters, begun.vocabulary)
 
 
-@_listed("rerolls('girl')", kinds.REROLLS, "The draws of this beat; with a token, how often it was drawn.")
+@_listed("rerolls('girl')", kinds.REROLLS, "The draws of this card; with a token, how often it was drawn.")
 def _rerolls(scope: Scope, text: str = "") -> kinds.Redrawn:
     drawn = [each.next for each in scope.since if isinstance(each, protocol.Resampled) and each.next.reroll]
     if not drawn:
-        raise LookupError("nothing was drawn again in this beat")
+        raise LookupError("nothing was drawn again in this card")
     return kinds.Redrawn(tuple(drawn), text)
 
 
-@_listed("prefill", kinds.PREFILL, "The reading of the prompt of this beat.")
+@_listed("prefill", kinds.PREFILL, "The reading of the prompt of this card.")
 def _prefill(scope: Scope) -> Prefilled:
     read = next((each for each in reversed(scope.since) if isinstance(each, Prefilled)), None)
     if read is None:
-        raise LookupError("no prompt was read in this beat")
+        raise LookupError("no prompt was read in this card")
     return read

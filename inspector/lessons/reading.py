@@ -114,10 +114,10 @@ def _lesson(text: str, id: str, faults: Faults) -> Lesson | None:
     made = faults.of(lambda: _head(head, id, faults), None)
     beats = tuple(_beat(part, faults) for part in _parts(body, offset, faults))
     if not beats:
-        raise LessonError(offset + 1, "There is no beat.", "A beat begins with a heading: ## Its title.")
+        raise LessonError(offset + 1, "There is no card.", "A card begins with a heading: ## Its title.")
     if len(beats) > MOST_BEATS:
         raise LessonError(
-            beats[MOST_BEATS].line, f"There are {len(beats)} beats.", f"A lesson may have {MOST_BEATS}."
+            beats[MOST_BEATS].line, f"There are {len(beats)} cards.", f"A lesson may have {MOST_BEATS}."
         )
     return replace(made, beats=beats) if made is not None else None
 
@@ -314,15 +314,15 @@ def _piece(parts: list[_Part], within: Sequence[str], token: Token, line: int) -
         parts.append(_Part(" ".join(token.content.split()), line))
     elif not parts:
         raise LessonError(
-            line, "There is text before the first beat.", "A beat begins with ## and its title."
+            line, "There is text before the first card.", "A card begins with ## and its title."
         )
     elif token.type == "inline":
         _inline(parts[-1], within, token.content, line)
     elif token.type != "fence" or token.info.strip() != "toml":
-        raise LessonError(line, "A beat has text, a quote, a list, and one block of TOML.",
+        raise LessonError(line, "A card has text, a quote, a list, and one block of TOML.",
                           "The block is fenced by ```toml and ```; other text is not indented.")  # fmt: skip
     elif parts[-1].block is not None:
-        raise LessonError(line, "A beat has one block of TOML.", "Put the two blocks together.")
+        raise LessonError(line, "A card has one block of TOML.", "Put the two blocks together.")
     else:
         parts[-1].block = token.content, line
 
@@ -400,7 +400,7 @@ def _actions(table: TomlTable, name: str, faults: Faults) -> tuple[LessonAction,
     found = table.texts(name)
     if len(found) > MOST_ACTIONS:
         line = table.line(name)
-        faults.add(line, f"There are {len(found)} actions.", f"A beat may have {MOST_ACTIONS}.", "action")
+        faults.add(line, f"There are {len(found)} actions.", f"A card may have {MOST_ACTIONS}.", "action")
         return ()
     return faults.each(lambda source: action(source, table.line(name, source)), found)
 
@@ -417,7 +417,7 @@ def _question(
         return None
     words, line = asked[0]
     if len(asked) > 1:
-        raise LessonError(asked[1][1], "A beat asks one question.", "Make two beats of this one.", "question")
+        raise LessonError(asked[1][1], "A card asks one question.", "Make two cards of this one.", "question")
     text = faults.of(lambda: template(words, line), Template((), line))
     none: tuple[Option, ...] = ()
     options = faults.of(lambda: _options(part.items, line), none)

@@ -33,7 +33,7 @@ def static(lesson: Lesson) -> list[LessonError]:
     for number, beat in enumerate(lesson.beats):
         if not (beat.question or beat.act or beat.text):
             hint = "Give it a text, a question or an action, or remove its heading."
-            faults.add(beat.line, "The beat has no text, no question and no action.", hint, "beat")
+            faults.add(beat.line, "The card has no text, no question and no action.", hint, "beat")
         names.check(number)
         _check_options(beat, faults)
         _check_hidden(beat, faults)
@@ -108,7 +108,7 @@ class _Names:
             names = ", ".join(sorted((*FUNCTIONS, *self._kept)))
             raise LessonError(within.line, f"There is no quantity {name}.", f"There are {names}.", "quantity")
         if self._kept[name][0] > number:
-            hint = "Add it to keep in this beat or an earlier one."
+            hint = "Add it to keep in this card or an earlier one."
             raise LessonError(within.line, f"{name} is used before it is kept.", hint, "keep")
 
     def _check_field(self, node: ast.Attribute, within: Expression) -> None:
@@ -268,7 +268,7 @@ def too_long(beat: Beat, text: Sequence[str], question: str, why: Sequence[str],
     )
     for line, what, needed, most in parts:
         if needed > most:
-            hint = f"A terminal of 80 by 24 has room for {most}, of {COLUMNS} columns: shorten it, or make two beats."
+            hint = f"A terminal of 80 by 24 has room for {most}, of {COLUMNS} columns: shorten it, or make two cards."
             faults.add(line, f"{what} takes {needed} lines.", hint, "caption")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -52,8 +53,13 @@ class LessonStage(Protocol):
     def left(self) -> tuple[LessonAction, ...]:
         """What is still to be done of it."""
 
-    def begin(self, beat: int) -> None:
-        """Go to where a beat begins; from anywhere."""
+    def begin(self, beat: int, arrived: Callable[[], object]) -> None:
+        """Go to where a beat begins; from anywhere.
+
+        Args:
+            beat: Its number, from 0.
+            arrived: Called where the beat before was done: what follows belongs to this one.
+        """
 
     def act(self) -> None:
         """Do the rest of what the learner does."""
@@ -87,7 +93,7 @@ class LiveStage:
 
     def __init__(self, lesson: Lesson, controller: Controller) -> None:
         self._lesson, self._controller = lesson, controller
-        self._queue: deque[LessonAction | Command] = deque()
+        self._queue: deque[LessonAction | Command | Callable[[], object]] = deque()
         self._places: dict[tuple[int, bool], SessionPlace] = {}
         """Where beats began and were done, by number and whether they were."""
         self._beat = 0
@@ -125,11 +131,12 @@ class LiveStage:
         outstanding = self._controller.client.outstanding
         return any(not isinstance(each, LookAhead) for each in outstanding)
 
-    def begin(self, beat: int) -> None:
+    def begin(self, beat: int, arrived: Callable[[], object]) -> None:
         """Go there: back to a place that is known, or through all beats before it."""
         self._queue.clear()
         self.failure, self._begun = None, False
-        known = [place for place in self._places if place <= (beat, False)]
+        # what the program does before a beat is done again: the beat's values may come of it
+        known = [place for place in self._places if place < (beat, not self._lesson.beats[beat].begin)]
         begin = max(known, default=None)
         if begin is None:
             self._queue += [Configure(self._lesson.settings)]
@@ -139,6 +146,9 @@ class LiveStage:
         else:
             self._return(self._places[begin])
             self._do_rest(begin, beat)
+        if beat:
+            self._queue.append(arrived)
+        self._queue += self._lesson.beats[beat].begin
         self._beat, self._number = beat, 0
 
     def _return(self, place: SessionPlace) -> None:
@@ -157,7 +167,6 @@ class LiveStage:
     def _do_beats(self, first: int, beat: int) -> None:
         for each in self._lesson.beats[first:beat]:
             self._queue += [*each.begin, *each.act]
-        self._queue += self._lesson.beats[beat].begin
 
     def tick(self) -> None:
         """Send what is next, once nothing is under way; see what the learner did."""
@@ -168,7 +177,11 @@ class LiveStage:
                 self._raise_failure()
             if not self._queue:
                 return
-            self._send(self._queue.popleft())
+            wanted = self._queue.popleft()
+            if isinstance(wanted, LessonAction | Command):
+                self._send(wanted)
+            else:
+                wanted()
 
     def _send(self, wanted: LessonAction | Command) -> None:
         self._controller.timeline.select(None)
@@ -251,12 +264,16 @@ class RecordedStage:
         self._beat: int | None = None
         self._wanted: tuple[int, bool] | None = None
         """The place to go to, once it was read."""
+        self._arrived: Callable[[], object] | None = None
+        """See `begin`: until it was called the way is to where the beat before was done."""
 
     def close(self) -> None:
         """Nothing is to be let go of."""
 
     def _place(self, beat: int, done: bool) -> int | None:
-        """Entries up to where a beat begins, or was done."""
+        """Entries up to where a beat begins, or was done; none before the first beat."""
+        if beat < 0:
+            return 0
         wanted = BeatReached(self._lesson.id, beat, done)
         places = (place for place, entry in enumerate(self._player.file.entries, 1) if entry.value == wanted)
         return next(places, None)
@@ -266,9 +283,9 @@ class RecordedStage:
         """True if the recording is read, or gone through."""
         return self._wanted is not None or not self._player.settled
 
-    def begin(self, beat: int) -> None:
+    def begin(self, beat: int, arrived: Callable[[], object]) -> None:
         """Go there."""
-        self._beat, self._wanted = beat, (beat, False)
+        self._beat, self._wanted, self._arrived = beat, (beat, False), arrived
         self.tick()
 
     def tick(self) -> None:
@@ -279,13 +296,22 @@ class RecordedStage:
         """
         if self._wanted is None:
             return
-        if (place := self._place(*self._wanted)) is not None:
-            self._wanted = None
+        beat, done = self._wanted
+        if self._arrived is not None:
+            beat, done = beat - 1, bool(self._lesson.beats[beat - 1].act)
+        place = self._place(beat, done)
+        if place is not None:
             self._player.playing = False
             self._player.go(place)
+            if self._arrived is None:
+                self._wanted = None
+            elif self._player.position == place:
+                self._arrived()
+                self._arrived = None
+                self.tick()
         elif not self._player.file.reading:
-            beat, self._wanted = self._lesson.beats[self._wanted[0]], None
-            raise LessonError(beat.line, "The recording was made with another version of this lesson.",
+            line, self._wanted = self._lesson.beats[beat].line, None
+            raise LessonError(line, "The recording was made with another version of this lesson.",
                               "Record it anew: inspector lesson record FILE.", "recording")  # fmt: skip
 
     @property

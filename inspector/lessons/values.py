@@ -12,9 +12,11 @@ from msgspec import Struct
 
 from engine.protocol import Distribution
 from inspector.display import token_label, visible
-from inspector.scales import bits, count, milliseconds, percent, size
+from inspector.scales import bits, count, cut, milliseconds, percent, size
 
-Unit = Literal["token", "text", "truth", "probability", "bits", "ms", "bytes", "count", "number", "times"]
+Unit = Literal[
+    "token", "text", "truth", "probability", "bits", "ms", "bytes", "count", "number", "times", "draw"
+]
 NEAREST_DRAW = 0.005
 """A draw that is nearer to a border than this may fall on another token where numbers are rounded otherwise."""
 NEAREST_TOP = 0.02
@@ -63,6 +65,8 @@ class Value(Struct, frozen=True):
         Args:
             form: Of `FORMS`; empty for that of the unit.
         """
+        if self.unit == "draw" and form in _DIGITS:
+            return cut(float(self.raw), _DIGITS[form])
         if form:
             return FORMS[form](self.number if self.number is not None else 0.0)
         if isinstance(self.raw, bool):
@@ -83,6 +87,7 @@ _WRITTEN: Mapping[str, Callable[[float], str]] = {
     "bytes": lambda value: size(round(value)),
     "count": lambda value: count(round(value)),
     "number": _number,
+    "draw": cut,
     "times": lambda value: f"{value:.1f} times",
 }
 
@@ -97,6 +102,7 @@ FORMS: Mapping[str, Callable[[float], str]] = {
     "bytes": lambda value: size(round(value)),
 }
 """Forms of numbers that a template may ask for: `{next.entropy:.1}`."""
+_DIGITS = {".1": 1, ".2": 2, ".3": 3}
 
 
 # ---- how far a token is from another one --------------------------------------------------------

@@ -122,7 +122,9 @@ class BranchActions(ToolActions):
         """Highlight the candidate that was clicked, or take it."""
         if isinstance(message, CandidateChosen):
             if self.controller.stepping:
-                self.host.answer(self.controller.navigation.choose(message.id))
+                narrator = self.host.narrator  # a click waits as the key does
+                waits = narrator.refuses(self.host.table["choose"]) if narrator is not None else ""
+                self.host.answer(waits or self.controller.navigation.choose(message.id))
         elif isinstance(message, CandidateClicked):
             self.host.panel(CandidatesPanel).highlight(message.id)
 

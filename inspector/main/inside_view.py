@@ -38,7 +38,7 @@ from inspector.display import (
 )
 from inspector.keys import bare_key_for, key_for, with_keys
 from inspector.main.view import View
-from inspector.scales import step_of
+from inspector.scales import counted, step_of
 from inspector.session.requests import Replies
 from inspector.state.inside import CHECKS, checked, interventions_words
 from inspector.state.second_model import SecondModelSoFar
@@ -228,7 +228,7 @@ class TokenHeat(PanelCanvas):
         self._items, self._named, self._marked = items, title, marked
         self._shares = (*shares, *repeat(0.0, len(items) - len(shares))) if shares else ()
         self._signed = min(shares, default=0.0) < 0
-        self.title(Content(title), Content(f"{len(items):,} tokens") if items else None)
+        self.title(Content(title), Content(counted(len(items), "token")) if items else None)
         self.redraw()
 
     def draw(self, width: int, height: int) -> list[Row]:

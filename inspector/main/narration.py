@@ -63,6 +63,9 @@ class Narrator(Protocol):
     def refuses(self, action: Action) -> str:
         """The reason that an action of the main screen has to wait, with advice; printable, empty for none."""
 
+    def leave(self) -> None:
+        """End it: the session goes back to where it was."""
+
 
 # ---- where it is shown --------------------------------------------------------------------------
 

@@ -393,6 +393,7 @@ class MainScreen(KeyedScreen[None]):
         spot = told.spotlight if told is not None else ""
         timeline = self.controller.timeline
         timeline.concealed = told.hidden if told is not None else frozenset()
+        timeline.narrated = told is not None
         timeline.concealed_as = told.hidden_as if told is not None else TO_PREDICT
         bright = {"text", spot, self.arrangement.dialog}
         for panel in self.arrangement.panels:

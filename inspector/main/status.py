@@ -57,7 +57,7 @@ def situation(
     rests = timeline.recorded and timeline.phase is Phase.READY
     if (words := controller.transport.describe()) and not (narrated and rests):
         return words
-    if timeline.phase in (Phase.LOADING, Phase.FAILED, Phase.EMPTY):
+    if timeline.phase in (Phase.LOADING, Phase.FAILED) or (timeline.phase is Phase.EMPTY and not narrated):
         return _without_text(controller)
     if (asked := controller.client.outstanding) and (doing := _UNDER_WAY.get(type(asked[0]))):
         return f"{doing}. Press esc to stop it"

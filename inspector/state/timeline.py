@@ -314,7 +314,7 @@ class Timeline(Struct):
     under: tuple[protocol.Intervention, ...] = ()
     """The interventions that the path's end was computed under; empty for the model's own."""
     step_slots: list[int] = field(default_factory=list)
-    """Slots of the steps among them."""
+    """Slots of the steps among them, but for those that the path's last prompt goes over."""
     generation: int = 0
     """Grows whenever the path is rebuilt rather than appended to, so that a view knows what to redraw."""
     changes: int = 0
@@ -337,6 +337,8 @@ class Timeline(Struct):
     concealed: frozenset[str] = frozenset()
     """Things that are hidden for now, since they must be predicted: ids of panels; `picked`, the token that the sampler
     picked; `probabilities`, what the model expected; `captions`."""
+    narrated: bool = False
+    """True while a card under the panels says what to do."""
     concealed_as: str = TO_PREDICT
     """The reason, for the frames of the panels."""
 
@@ -369,7 +371,7 @@ class Timeline(Struct):
         """All that panels of records show, and the settings that are tried: while it is equal, none of them changes."""
         return (
             self.changes, self.generation, self.slot, self.tip, self.phase, self.running, self.concealed,
-            self.concealed_as, self.load_failure, self.tree.marks.version, self.trials,
+            self.concealed_as, self.narrated, self.load_failure, self.tree.marks.version, self.trials,
             self.tried if self.trial is not None else None,
         )  # fmt: skip
 
@@ -446,12 +448,16 @@ class Timeline(Struct):
     @property
     def completion_slots(self) -> list[int]:
         """Slots of the steps after the path's last prompt: a prompt may go over tokens that were decoded before."""
+        return self.step_slots[self.steps_before(self._prompt_slots()[1]) :]
+
+    def _prompt_slots(self) -> tuple[int, int]:
+        """Where the path's last prompt begins and ends in it."""
         opened = self.prompts.opened
         if opened is None or not opened.tokens:
-            return self.step_slots
+            return 0, 0
         last = opened.tokens[-1].node
-        end = next((slot for slot, item in enumerate(self.items) if item.node == last), -1)
-        return self.step_slots[self.steps_before(end + 1) :]
+        end = next((slot for slot, item in enumerate(self.items, 1) if item.node == last), 0)
+        return end - len(opened.tokens), end
 
     @property
     def completion(self) -> list[Step]:
@@ -585,6 +591,12 @@ class Timeline(Struct):
     def _rebuild(self, node: int) -> None:
         before, self.items = self.items, self.tree.path(node)
         self.tree.go(before, self.items)
-        self.step_slots = [slot for slot, item in enumerate(self.items) if isinstance(item, Step)]
         self.prompts.follow(self.items)
+        self.step_slots = [slot for slot, item in enumerate(self.items) if isinstance(item, Step)]
+        begin, end = self._prompt_slots()
+        following = self.items[end] if end < len(self.items) else None
+        if (
+            not isinstance(following, Step) or not following.index
+        ):  # else it was decoded under the prompt before
+            self.step_slots = [slot for slot in self.step_slots if not begin <= slot < end]
         self.generation += 1

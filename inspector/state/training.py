@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from engine.protocol import CheckpointSaved, NextToken, Record, TrainedStep, TrainingBegun, TrainingLook
-from inspector.display import token_label
+from inspector.display import token_label, visible
 
 RECORDING = Path(__file__).with_name("training.trace.zst")
 """A longer training: what `tests.make_demo.train` recorded."""
@@ -66,6 +66,12 @@ class TrainingSoFar:
                 self.steps.append(record)
             case CheckpointSaved():
                 self.checkpoints = [each for each in self.checkpoints if each.step < record.step] + [record]
+
+
+def part_label(name: str) -> str:
+    """The name of a part as the screen has it, where layers count from 1: `L1`; printable."""
+    kind, _, number = name.partition(" ")
+    return f"L{int(number) + 1}" if kind == "layer" and number.isdecimal() else visible(name)
 
 
 @cache

@@ -47,7 +47,7 @@ from inspector.widgets.actions import (
     screen_table,
 )
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row
-from inspector.widgets.charts import bar
+from inspector.widgets.charts import bar, places
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import SafeTextArea
 
@@ -177,7 +177,7 @@ def candidate_rows(on: Canvas, lane: LaneSoFar, width: int) -> list[Row]:
     if choice is None:
         return []
     what = "next token" if lane.next else "last token"
-    drawn = "greedy" if choice.draw is None else f"draw {choice.draw:.3f}"
+    drawn = "greedy" if choice.draw is None else f"draw {places(choice)[0]}"
     picked = next((each.text for each in choice.candidates if each.id == choice.picked), "")
     head = f"{what}: {quoted(token_label(picked))}, {drawn}, {choice.entropy_bits:.2f} bits"
     wide = LABEL if width >= 2 * LABEL + FIGURES else LABEL // 2

@@ -28,6 +28,7 @@ from inspector.lessons.courses import Course, CoursePlace, shipped_courses
 from inspector.lessons.lesson import MOST_OPTIONS, LessonPhase
 from inspector.main.finder import Findable
 from inspector.main.narration import Narration
+from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.text import BORDERS, OFF, TextPanel
 from inspector.main.tool import ToolActions
 from inspector.main.view import View
@@ -76,6 +77,23 @@ HARMLESS = frozenset(
     ("earlier", "later", "ten_earlier", "ten_later", "first", "tip", "jump", "above", "below", "why", "tree")
 )
 """Keys that need some of that, and show what is there already: each panel conceals what is to be predicted."""
+UNANSWERED = (*UNTIL, LessonPhase.ACTING)
+"""Phases in which a beat's answer follows from where the session is."""
+MOVING = frozenset(
+    (
+        "step", "run", "take_back", "choose", "take_ahead", "own_text", "reroll", "undo", "redo", "previous_branch",
+        "next_branch", "prompt", "sampling", "grammar",
+    )
+)  # fmt: skip
+"""Keys that send the path or the sampler another way."""
+TASKS: Mapping[str, tuple[str, ...]] = {
+    "run": ("run", "step"),
+    "back": ("take_back",),
+    "start": ("take_back",),
+    "type": ("own_text",),
+    "set": ("sampling",),
+}
+"""Those of them that do what a beat asks for, by the name of its action, where that isn't the key's own."""
 Keys = dict[str, Callable[[], object]]
 """The effects of keys, by the ids of their actions."""
 
@@ -125,7 +143,9 @@ class LessonActions(ToolActions):
         if self._wanted is not None and self._ready(self._wanted[0]):
             (listed, beat), self._wanted = self._wanted, None
             self._start(listed, beat)
-        if self.play is not None:
+        elif self._wanted is not None and self.host.narrator is not self:
+            self.changed()
+        if self.play is not None and not (self.exploring and self.play.phase in UNANSWERED):
             slot = self.timeline.slot
             self.play.tick()
             if self.timeline.slot != slot:  # the lesson went to the path's end: the panels show another token
@@ -135,9 +155,14 @@ class LessonActions(ToolActions):
         """True if the recording is on show, or the model loaded and idle."""
         if self._recorded:
             return self.host.playback is not None and self.host.playback.path == listed.trace
-        waits = self.controller.opening or bool(self.controller.client.outstanding)
         loaded = self.timeline.facts is not None and self.controller.setup.load.model == listed.lesson.model
-        return loaded and not waits
+        return loaded and not self._under_way
+
+    @property
+    def _under_way(self) -> bool:
+        """True while a model or a recording is opened, or a prompt read."""
+        loading = self.controller.opening or self.timeline.phase is Phase.LOADING
+        return loading or bool(self.controller.client.outstanding)
 
     @property
     def _recorded(self) -> bool:
@@ -179,6 +204,10 @@ class LessonActions(ToolActions):
             self.play.know(known, begin)
             self.host.answer(f"The lesson continues at card {begin + 1}; {key_for('lesson.back')} goes back")
         self.exploring = False
+        self.host.to_main()
+        self.host.go_to("candidates")
+        if (ahead := self.host.panel(CandidatesPanel).ahead) is not None and ahead.on:
+            ahead.switch()  # it would tell what comes
         self.changed()
         self.play.begin(begin)
         if self._present:
@@ -194,17 +223,18 @@ class LessonActions(ToolActions):
         self.play = None
         self._draw_borders(False)
         self.changed()
-        if not self._recorded and self._before is not None:
-            settings, tip, prompt = self._before
-            client, setup = self.controller.client, self.controller.setup
-            client.leave()
-            if settings != setup.settings:
-                setup.configure(settings)
-            if tip in self.timeline.tree.nodes:
-                setup.prompt = prompt
-                if tip != self.timeline.tip:
-                    client.request(MoveTo(tip))
         self.host.answer(f"You left the lesson. {key_for('lessons')} lists all of them")
+        if self._recorded or self._before is None:
+            return
+        settings, tip, prompt = self._before
+        client, setup = self.controller.client, self.controller.setup
+        client.leave()
+        if settings != setup.settings:
+            setup.configure(settings)
+        if tip in self.timeline.tree.nodes:
+            setup.prompt = prompt
+            if tip != self.timeline.tip:
+                client.request(MoveTo(tip))
 
     def _moved_on(self) -> None:
         """Show the panel that matters now and the token that the beat is about."""
@@ -226,7 +256,8 @@ class LessonActions(ToolActions):
     def changed(self) -> None:
         """Have the card shown again."""
         self.presenting.follow()
-        self.host.narrate(self if self.play is not None or self.presenting.on else None)
+        tells = self.play is not None or self.presenting.on or self._wanted is not None
+        self.host.narrate(self if tells else None)
 
     def _show_subject(self) -> None:
         """Show the panel that the beat is about, or its view once there is something in it."""
@@ -237,7 +268,7 @@ class LessonActions(ToolActions):
             self.host.to_main()
             if show != arrangement.current:
                 self.host.go_to(show)
-            self._draw_borders(show == arrangement.text)
+            self._draw_borders(any(each.show == arrangement.text for each in play.lesson.beats))
         elif show != self.host.over:
             self.host.to_main()
             if play.phase is LessonPhase.REVEALED:
@@ -293,8 +324,18 @@ class LessonActions(ToolActions):
         return True
 
     def refuses(self, action: Action) -> str:
-        """Refuse a key that would show what is to be predicted, until the prediction."""
-        if (play := self.play) is None or self.exploring or play.problem is not None or not play.options:
+        """Refuse a key that would show what is to be predicted, until the prediction; then one that would leave the
+        place that the task is for; and any that needs the session while that is made ready."""
+        if self._wanted is not None and self._under_way and action.needs and not action.looks:
+            return f"The lesson begins in a moment: {action.shown} works then"
+        if (play := self.play) is None or self.exploring or play.problem is not None:
+            return ""
+        if play.phase is LessonPhase.ACTING and play.stage.left and action.id in MOVING:
+            task = play.stage.left[0]
+            if action.id in TASKS.get(task.name, (task.name,)):
+                return ""
+            return f"Press {visible(task.keys)}. {action.shown} is locked until then. {EXPLORE.shown} explores freely"
+        if not play.options:
             return ""
         tells = action.needs & TELLS or action.id == play.beat.show
         if play.phase not in UNTIL or action.id in HARMLESS or not tells:
@@ -403,6 +444,8 @@ class LessonActions(ToolActions):
             self.host.press("lessons")
             return
         self.exploring = not self.exploring
+        if self.play is not None and not self.exploring and self.play.phase in UNANSWERED:
+            self.play.put_back()
         self._show_subject()  # a view that was opened may show the answer
         self.changed()
 
@@ -549,6 +592,9 @@ def _situation(play: LessonPlay, following: CoursePlace | None) -> str:
 def _lines(own: LessonActions, play: LessonPlay) -> Iterator[Content]:
     if play.problem is not None:
         yield Content.styled(visible(str(play.problem)), "$text-error")
+        yield Content(
+            f"{key_for('lesson.again')} restarts this card: the lesson goes back to where it begins."
+        )
         return
     options = Content("   ").join(_option(play, place) for place in range(len(play.options)))
     match play.phase:
@@ -592,15 +638,15 @@ def _ended(play: LessonPlay, course: CoursePlace | None) -> Iterator[Content]:
     if play.lesson.about:
         yield Content(visible(play.lesson.about))
     if asked:
-        yield Content(f"{sum(play.right.values())} of {asked} predictions were right.")
+        yield Content(play.result)
     if course is None:
         return
     title = visible(course.course.title)
     if course.following is None:
         yield Content(f"{title} is at its end.")
     else:
-        lesson = course.following.listed.lesson
-        following = f"next comes {visible(lesson.title)}, {lesson.minutes:g} minutes."
+        after = course.following
+        following = f"next comes {visible(after.listed.lesson.title)}, {after.minutes:g} minutes."
         yield Content(f"{title}, {course.named}; {following}")
 
 
@@ -930,7 +976,8 @@ class LessonsView(View):
         number = each.place + 1 if isinstance(each, CoursePlace) else each.number
         reached = self._progress.get(lesson.id, LessonProgress())
         far = f"{reached.beat + 1}/{len(lesson.beats)}" if reached.beat else ""
-        return str(number), lesson.title, lesson.minutes, f"{'✓' * reached.done} {far}".strip()
+        minutes = each.minutes if isinstance(each, CoursePlace) else lesson.minutes
+        return str(number), lesson.title, minutes, f"{'✓' * reached.done} {far}".strip()
 
     def show(self) -> None:
         """Show everything, now."""

@@ -262,7 +262,7 @@ class Patching(InsideView[ActivationsPatched]):
     def _source_words(self, source: int) -> str:
         found, path = self.sources, self.timeline.tree.path(source)
         place = f" ({found.index(source) + 1} of {len(found)})" if len(found) > 1 else ""
-        return f"Source: {count(len(path))} tokens{place}, “{difference(self.path, path)}”"
+        return f"Source: {counted(len(path), 'token')}{place}, “{difference(self.path, path)}”"
 
     def draw(self, answer: ActivationsPatched, on: Canvas, width: int, height: int) -> list[Row]:
         painter, cell = Painter(on), self._cell_words(answer)

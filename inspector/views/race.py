@@ -12,7 +12,7 @@ from textual.containers import Container
 
 from engine.protocol import Race, RaceStep, Record
 from inspector.display import first_fitting, truncate_start, visible
-from inspector.documents.race import lane_ms, pace, progress, sums, verdict
+from inspector.documents.race import lane_ms, paces, progress, sums, verdict
 from inspector.keys import key_for
 from inspector.main.view import View, neighbor
 from inspector.scales import milliseconds, size
@@ -256,7 +256,7 @@ def _figures(on: Canvas, steps: Sequence[RaceStep], cached: bool, width: int) ->
     last, muted, strong, wide = steps[-1], on.ink("muted"), on.ink("strong"), width >= 34
     total = last.cached_total_ms if cached else last.uncached_total_ms
     per_step = [
-        Segment(milliseconds(pace(steps, cached)), strong),
+        Segment(milliseconds(paces(steps, cached)[1]), strong),
         Segment(" a step   " if wide else " each" if width < _TWO_FIGURES else " · ", muted),
     ]
     whole = [Segment(milliseconds(total), strong), Segment(" so far" if wide else " in all", muted)]

@@ -14,7 +14,7 @@ from inspector.display import pad, truncate
 from inspector.documents.segments import call_words, checks, figure_texts, first_words, left_out
 from inspector.keys import key_for
 from inspector.main.view import View
-from inspector.scales import count, percent
+from inspector.scales import count, counted, percent
 from inspector.state.segments import LETTERS, WRONG, PathRun, Segments, left_out_words
 from inspector.widgets.actions import Action, ActionTable, back, both, screen_table
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, paragraph
@@ -60,7 +60,7 @@ class SegmentsView(View):
     def show(self) -> None:
         """Show everything, now."""
         told, items = self.timeline.segments.told, self.timeline.items
-        subtitle = f"{count(len(told))}, {count(len(items))} tokens"
+        subtitle = f"{count(len(told))}, {counted(len(items), 'token')}"
         self.query_one("#segments-list", DrawnPanel).put("Segments", self._lines, subtitle)
         self.write()
 

@@ -161,7 +161,7 @@ class ServedActions(ToolActions):
         if result is None:
             waits = self._why or "The prompt is read first."
             if self._rescoring is not None:
-                waits = f"The reply is computed again: {self._rescoring.done:,} tokens so far."
+                waits = f"The reply is computed again: {counted(self._rescoring.done, 'token')} so far."
             return on.centred((waits,), width, height)
         rows = on.facts(self._facts, width)[: max(1, height - _LEAST_ROWS - 2)]
         selected, last = self.timeline.selected, len(result.steps) - 1

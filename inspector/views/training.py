@@ -24,7 +24,7 @@ from inspector.keys import bare_key_for
 from inspector.main.view import View
 from inspector.scales import amount, count, counted, milliseconds, time_left
 from inspector.session.client import Request
-from inspector.state.training import RECENT, LookAt, TrainingSoFar, next_label, recorded
+from inspector.state.training import RECENT, LookAt, TrainingSoFar, next_label, part_label, recorded
 from inspector.widgets.actions import Action, ActionTable, back, note, screen_table
 from inspector.widgets.canvas import Canvas, PageView, Row, paragraph, wrapped
 from inspector.widgets.charts import axis, bar, curves, round_top, sample
@@ -164,11 +164,9 @@ def _gradients(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: i
         [Segment("How strongly training changes each part: the norm of its gradient", on.ink("primary"))],
     ]
     for name, norm in zip(begun.parts, norms, strict=True):
-        kind, _, number = name.partition(" ")
-        label = f"L{int(number) + 1}" if kind == "layer" and number.isdecimal() else visible(name)
         share = norm / top if top and math.isfinite(norm) else 0.0
         rows.append([
-            Segment(pad(label, NAME_CELLS), on.ink("muted")),
+            Segment(pad(part_label(name), NAME_CELLS), on.ink("muted")),
             Segment(bar(share, room), on.data(0.45)),
             Segment(pad(f"{norm:.3f}", FIGURE_CELLS, right=True), on.rich_style),
         ])  # fmt: skip

@@ -199,4 +199,4 @@ def typed_summary(steps: Sequence[Step], stopped: bool = False) -> str:
     expected = f"{label_of(least)} ({scales.share(least.prob)}, rank {least.rank:,})"
     if len(steps) == 1:
         return f"{lead}1 token typed: {expected}, {bits} bits"
-    return f"{lead}{len(steps):,} tokens typed: {bits} bits in all; the least expected was {expected}"
+    return f"{lead}{scales.counted(len(steps), 'token')} typed: {bits} bits in all; the least expected was {expected}"

@@ -50,6 +50,8 @@ def why_empty(timeline: Timeline | None, empty: str) -> tuple[str, str]:
             return "No model could be loaded.", "The text panel says why, and what to press."
         case Phase.EMPTY if timeline is not None and (failure := timeline.prompts.failure) is not None:
             return visible(failure.message), f"Press {key_for('prompt')} to change the prompt."
+        case Phase.EMPTY if timeline is not None and timeline.narrated:
+            return "There is no prompt here.", "The card below says what to do."
         case Phase.EMPTY:
             return "There is no prompt yet.", f"Press {key_for('prompt')} to write one."
         case Phase.PREFILL:

@@ -15,6 +15,7 @@ from rich.style import Style
 
 from engine.protocol import Distribution
 from inspector.display import token_label
+from inspector.scales import cut
 
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 HEIGHTS = " ▁▂▃▄▅▆▇█"
@@ -287,14 +288,8 @@ _Share = tuple[str, float, float, bool]
 def places(distribution: Distribution) -> tuple[str, str, str]:
     """Draw, start and end of the share it fell on, with enough decimals to distinguish them: 3 to 9."""
     draw, start, end = distribution.draw or 0.0, distribution.draw_from or 0.0, distribution.draw_to or 0.0
-    for digits in range(3, 10):
-        # cut off rather than rounded: a draw never seems to be where its share ends
-        scale = 10**digits
-        low, high = int(start * scale), int(end * scale)
-        if low != high:
-            break
-    first = int(draw * scale) / scale
-    return f"{first:.{digits}f}", f"{low / scale:.{digits}f}", f"{high / scale:.{digits}f}"
+    digits = next((each for each in range(3, 9) if cut(start, each) != cut(end, each)), 9)
+    return cut(draw, digits), cut(start, digits), cut(end, digits)
 
 
 def ruler(distribution: Distribution, width: int, inks: Mapping[str, Style]) -> list[list[Segment]]:

@@ -63,7 +63,7 @@ TEXT_MASKS = (
         re.compile(r"^(?:Right: (?:several|about)|Not right: you said .*;) .*as long\.$"),
         "lesson-plain-the-cache",
     ),
-    Mask(re.compile(r"^(\d) of \d predictions were right"), "lesson-plain-the-cache"),
+    Mask(re.compile(r"^(\d) of \d predictions w(?:as|ere) right"), "lesson-plain-the-cache"),
     Mask(re.compile(r"\b(?:lost|saved) +[\d.,]+ m?s\b"), "generate-draft-*"),
     # the line of times right of the text's border, of which a dialog or a message may hide a part
     Mask(re.compile(r"^╰.*[╯▌]([^│╯╮╰]+)$")),

@@ -166,3 +166,15 @@ def test_each_heat_step_looks_different_whatever_colours_a_terminal_has(
 def test_bars_stand_out_from_the_ground(dark: bool) -> None:
     ground = (18, 18, 18) if dark else (224, 224, 224)
     assert all(contrast(scales.colour(level / 10, dark), ground) >= 2.2 for level in range(11))
+
+
+@pytest.mark.parametrize(
+    ("place", "digits", "written"),
+    [(0.3089, 3, "0.308"), (0.99999, 3, "0.999"), (0.5, 2, "0.50"), (1.0, 3, "1.000")],
+)
+def test_a_place_on_the_line_is_cut_off(place: float, digits: int, written: str) -> None:
+    assert scales.cut(place, digits) == written
+
+
+def test_one_of_something_is_singular() -> None:
+    assert [scales.counted(number, "more row") for number in (1, 2)] == ["1 more row", "2 more rows"]

@@ -199,7 +199,7 @@ def lesson_parser() -> flags.Parser:
         "file FILE": "the lesson: a Markdown file, NAME.md; check also takes a course, NAME.toml",
         "--force": "new: replace the file if it exists; record: write it even if the check fails",
         "check:": "",
-        "--verbose -v": "list each beat, its answer and how stable that is",
+        "--verbose -v": "list each card, its answer and how stable that is",
         "--static": "check only what can be seen without the model",
         "--dtype TYPE": "compute in this type (default: auto, as everywhere)",
         "--all-dtypes": "check in each type that the program may choose by itself: the file's, and float32",
@@ -286,7 +286,7 @@ def _read_checked(path: Path) -> tuple[Lesson | None, list[LessonError]]:
         return None, [error]
 
 
-def _report(args: Namespace, faults: Iterable[LessonError], count: int, unit: str = "beat") -> int:
+def _report(args: Namespace, faults: Iterable[LessonError], count: int, unit: str = "card") -> int:
     """Write the faults of a file, or that there is none."""
     lines = [fault.at(args.file) for fault in faults]
     write(lines or [f"{args.file}: nothing is wrong in {count} {unit}{'s' * (count != 1)}."])

@@ -179,7 +179,7 @@ def run_export(args: Namespace) -> int:
         listed = _read_lesson(str(trace), lambda: catalogue.of_recording(trace))
     if name == "html" and listed is not None:
         if args.node is not None:
-            raise EngineError("--node is for sessions: a lesson's page has all its beats.", "Leave it out.")
+            raise EngineError("--node is for sessions: a lesson's page has all its cards.", "Leave it out.")
         lesson, recorded = listed.lesson, trace or listed.trace
         document = _read_lesson(str(listed.path), lambda: page(lesson, recorded, EXPORTS))
     elif args.lesson is not None:

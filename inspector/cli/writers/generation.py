@@ -270,7 +270,7 @@ def _kv(kv: protocol.KVReading) -> str:
     """The contents of the cache; without one, the tokens that the last pass ran and dropped."""
     if kv.passed_tokens:
         return f"off: the last pass ran {kv.passed_tokens} tokens and dropped {size(kv.passed_bytes)}"
-    return f"{kv.offset} tokens, {size(kv.used_bytes)} of {size(kv.allocated_bytes)}"
+    return f"{counted(kv.offset, 'token')}, {size(kv.used_bytes)} of {size(kv.allocated_bytes)}"
 
 
 def _model(facts: protocol.ModelFacts) -> str:
@@ -282,7 +282,7 @@ def _model(facts: protocol.ModelFacts) -> str:
 
 def _finish(summary: Summary) -> str:
     """Why it ended and after how many tokens, which may be one and the same."""
-    steps = f"{summary.steps} tokens"
+    steps = counted(summary.steps, "token")
     if not summary.detail:
         return f"{summary.reason}, {steps}"
     return f"{summary.reason}: {summary.detail}" + ("" if summary.detail.startswith(steps) else f", {steps}")

@@ -163,7 +163,7 @@ function showScore() {
     return make("li", {}, make("button", { type: "button", class: "link", onclick: () => go(beat.number) }, name), ` ${said}`);
   });
   at("score").replaceChildren(...(asked.length
-    ? [make("p", { class: "number" }, `${right} of ${asked.length} predictions were right.`), make("ul", {}, ...lines)]
+    ? [make("p", { class: "number" }, `${right} of ${asked.length} prediction${asked.length === 1 ? "" : "s"} ${right === 1 ? "was" : "were"} right.`), make("ul", {}, ...lines)]
     : []));
 }
 
@@ -172,7 +172,7 @@ at("nav").append(
   make("span", { id: "where" }),
   make("button", { type: "button", id: "next", onclick: next }, "Next →"),
   make("p", { class: "hint" }, make("kbd", {}, "1"), " to ", make("kbd", {}, "4"), " predict, ", make("kbd", {}, "⏎"),
-    " goes on, ", make("kbd", {}, "←"), " ", make("kbd", {}, "→"), " between the beats."));
+    " goes on, ", make("kbd", {}, "←"), " ", make("kbd", {}, "→"), " between the cards."));
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;

@@ -15,6 +15,11 @@ function percent(millionths) {
   return share < 0.99995 ? (share * 100).toFixed(2) + " %" : ">99.99 %";
 }
 
+/** A place on the line from 0 to 1, cut off rather than rounded: a draw never seems to be where its share ends. */
+function cut(value) {
+  return (Math.floor(value * 1000 + 1e-6) / 1000).toFixed(3);
+}
+
 function bits(value) {
   return value === null ? "–" : Math.max(0, value).toFixed(2);
 }

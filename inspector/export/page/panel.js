@@ -102,7 +102,7 @@ function drawing(row, found) {
   svg.append(shape("rect", { class: "drawn", x: draw * 1000 - 1.5, y: 0, width: 3, height: 26 }));
   const again = told[3] ? `, drawn again ${told[3]}×` : "";
   return make("div", { class: "draw" },
-    make("p", {}, `The draw ${draw.toFixed(3)} fell on ${from.toFixed(3)} to ${to.toFixed(3)}${again}`), svg);
+    make("p", {}, `The draw ${cut(draw)} fell on ${cut(from)} to ${cut(to)}${again}`), svg);
 }
 
 function candidateTable(row, found, go) {

@@ -628,8 +628,16 @@ def opening(timeline: Timeline, setup: Setup) -> Content:
         lines = _prompt(setup, "The prompt:")
     else:
         press = f"Press {key_for('prompt')} to give one: the model reads it (prefill)"
-        lines = [Content.styled("The model is loaded; there is no prompt yet.", "bold"), Content()]
-        lines.append(Content(f"{press}, and then every token is yours to step."))
+        what = (
+            "The card below says what to do"
+            if timeline.narrated
+            else f"{press}, and then every token is yours to step"
+        )
+        lines = [
+            Content.styled("The model is loaded; there is no prompt yet.", "bold"),
+            Content(),
+            Content(f"{what}."),
+        ]
     wide = max(cell_len(key_for(id)) for id, _ in OFFERS)
     return Content("\n").join([*lines, Content(), *(_keys([offer], wide) for offer in OFFERS)])
 

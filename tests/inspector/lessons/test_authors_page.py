@@ -48,7 +48,7 @@ def test_its_lessons_have_no_fault_in_any_type(
     assert main(["lesson", "check", str(path), "--all-dtypes", "-v"]) == 0, capsys.readouterr()
     out = capsys.readouterr().out
     assert out.count("fingerprint = ") == 2
-    assert out.endswith(f"nothing is wrong in {text.count('## ')} beats.\n")
+    assert out.endswith(f"nothing is wrong in {text.count('## ')} cards.\n")
 
 
 @pytest.mark.slow

@@ -226,6 +226,7 @@ async def test_the_list_shows_courses_with_what_is_done_and_begins_where_one_goe
     assert view.facts(0) == ("≡", "How an LLM writes", WRITING.minutes, "1/6")
     await rig.press("enter")
     assert view.picks.highlighted == 1
+    assert sum(view.facts(place)[2] for place in range(len(WRITING.parts))) == WRITING.minutes
     assert [view.facts(place)[:2] for place in range(2)] == [
         ("1", "Tokens: pieces of text"),
         ("2", "The loop, token by token"),
@@ -245,7 +246,7 @@ async def test_after_a_lesson_the_next_one_begins_with_enter(learner: LearnerKey
     assert "How a text ends, card 1 of 4" in learner.text()
     for _ in ENDING.lesson.beats:
         await learner.beat(guess=0)
-    assert "next comes Exercises: writing, 6 minutes." in learner.told
+    assert "next comes Exercises: writing, 9 minutes." in learner.told
     assert "next lesson" in learner.text()
     before = learner.play
     await learner.press("enter")

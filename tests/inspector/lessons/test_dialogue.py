@@ -69,7 +69,7 @@ def test_it_asks_before_it_tells(trace: Path) -> None:
     assert "Not right: you said boy; it is girl." in after
     assert "Text so far: Once upon a time, there was a little girl" in after
     assert "Right: more." in after
-    assert told[-1] == "1 of 2 predictions were right."
+    assert told[-1] == "1 of 2 predictions was right."
 
 
 def test_live_and_recorded_say_the_same(trace: Path) -> None:

@@ -111,7 +111,7 @@ def _options(count: int) -> str:
 @pytest.mark.parametrize(
     ("right", "wrong", "line", "said"),
     [
-        (HEAD + BEAT * 60, HEAD + BEAT * 61, 5 + 60 * 4, "There are 61 beats."),
+        (HEAD + BEAT * 60, HEAD + BEAT * 61, 5 + 60 * 4, "There are 61 cards."),
         (BLOCK.replace("{}", f"act = {['step'] * 20}"), BLOCK.replace("{}", f"act = {['step'] * 21}"), 8,
          "There are 21 actions."),
         (_options(2), _options(1), 11, "The question has 1 options."),
@@ -133,8 +133,8 @@ def _options(count: int) -> str:
         (BLOCK.replace("{}", "#" * (16 * 1024 - 1)), BLOCK.replace("{}", "#" * (16 * 1024)), 8, "too large"),
         (HEAD + BEAT + "\n" * (3000 - 8), HEAD + BEAT + "\n" * (3000 - 7), 3000, "too long for a lesson"),
         (f"{HEAD}{BEAT}".ljust(LARGEST, "a"), f"{HEAD}{BEAT}".ljust(LARGEST + 1, "a"), 3000, "too long for a lesson"),
-        (HEAD + BEAT, HEAD + "A text.\n\n" + BEAT, 5, "There is text before the first beat."),
-        (HEAD + BEAT, HEAD, 5, "There is no beat."),
+        (HEAD + BEAT, HEAD + "A text.\n\n" + BEAT, 5, "There is text before the first card."),
+        (HEAD + BEAT, HEAD, 5, "There is no card."),
         (_options(2), _options(2) + "\n? r\n", 16, "asks one question."),
         (_options(2), _options(2).replace("- 1", "- 0"), 14, "empty, or given twice."),
         (HEAD + BEAT, HEAD.replace('title = "t"', 'title = " "') + BEAT, 2, "The lesson has no title."),

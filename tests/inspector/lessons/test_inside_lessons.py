@@ -343,7 +343,7 @@ def test_what_cannot_be_told_says_why() -> None:
     lesson = find("looking-back").lesson
     with live_session(LoadSettings(lesson.model), lesson) as session:
         scope = Scope(session.controller)
-        with pytest.raises(LessonError, match="no prompt was read"):
+        with pytest.raises(LessonError, match="No prompt was read"):
             told(session, scope, "next.picked")
         for verb in ("merges", "back"):
             with pytest.raises(LookupError, match=r"the text has no word|the completion has 0 tokens"):
@@ -356,16 +356,16 @@ def test_what_cannot_be_told_says_why() -> None:
             "candidate('dragonfly').prob": "dragonfly",
             "doing('nothing').score": "nothing is not previous, induction or duplicate",
             "second_model.kl": "no second model",
-            "ways.parted": "both models did not diverge in this beat",
-            "race.ratio": "no race was run in this beat",
+            "ways.parted": "both models did not diverge in this card",
+            "race.ratio": "no race was run in this card",
             "beams(1).text": "no beam search",
-            "batch.lanes": "no batch was run in this beat",
-            "round.taken": "no round was taken in this beat",
+            "batch.lanes": "no batch was run in this card",
+            "round.taken": "no round was taken in this card",
             "speculation.rounds": "no round was taken",
-            "verified.equal": "nothing was verified in this beat",
+            "verified.equal": "nothing was verified in this card",
             "contribution('L9 h1').logits": "no part is called L9 h1",
         }.items():
-            with pytest.raises(LessonError, match=f"There is no .* here: .*{why}"):
+            with pytest.raises(LessonError, match=f"(?i)This card has no value of .*{why}"):
                 told(session, scope, source)
 
 

@@ -143,7 +143,7 @@ def test_it_is_gone_through_by_mouse_right_and_wrong(reader: Reader) -> None:
             reader.revealed(number, guess)
         browser.click("#next")
     right = sum(number % 2 == 1 for number, each in enumerate(reader.beats) if each.beat.question is not None)
-    assert f"{right} of {asked} predictions were right." in reader.text()
+    assert f"{right} of {asked} predictions {'was' if right == 1 else 'were'} right." in reader.text()
     assert reader.marked(".beat") == []
     browser.click("#next")  # again from the start: nothing is left of the answers
     browser.click("#next")

@@ -287,7 +287,7 @@ def test_other_markdown_beside_a_trace_is_no_lesson(hostile: Listed, tmp_path: P
     ("arguments", "said"),
     [
         (["nosuch.md", "--to", "html"], "nosuch.md"),
-        (["{faulty}", "--to", "html"], "faulty.md:4: There is no beat."),
+        (["{faulty}", "--to", "html"], "faulty.md:4: There is no card."),
         (["{alone}", "--to", "html"], "no recording"),
         (["1", "--node", "3", "--to", "html"], "--node is for sessions"),
         (["--lesson", "1", "--to", "md"], "--lesson is for web pages"),

@@ -52,6 +52,11 @@ def test_one_percent_over_96_is_explained():
     )
 
 
+def test_a_token_that_is_left_alone_was_not_flattened():
+    alone = replace(SURPRISE, stages=[StageReading("top-p", 1, 0.04), StageReading("temperature", 1, 0.0)])
+    assert "; top-p kept 1 token; it now covers" in words(alone, replace(USED, temp=1.6))
+
+
 @pytest.mark.parametrize(
     ("against", "first"),
     [

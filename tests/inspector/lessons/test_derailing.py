@@ -1,0 +1,145 @@
+"""A lesson keeps its place: keys beside its tasks, detours, cards gone back to, and sessions before and after it."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from engine.protocol import Command
+from engine.settings import LoadSettings
+from inspector.lessons import kinds
+from inspector.lessons.catalogue import find
+from inspector.lessons.lesson import LessonPhase
+from inspector.main.panels.candidates import CandidatesPanel
+from inspector.main.panels.text import BORDERS, TextPanel
+from inspector.main.tool import CandidateChosen
+from tests.inspector.lessons.playing import LearnerKeys
+from tests.inspector.outside import outside
+
+LESSON = find("the-draw")
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.lesson(listed=find("beams"), beat=2)
+async def test_a_card_has_its_values_however_it_was_gone_to(learner: LearnerKeys, recorded: bool) -> None:
+    """“Ten beams” says what a search found that the program ran before it."""
+    for keys in (["Z"], ["j", "J"], ["S", "S"]):
+        for key in keys:
+            await learner.press(key)
+            await learner.phase(LessonPhase.ASKING)
+        assert "a text with logprob -5.60" in learner.told
+        assert "Predict" in learner.app.main.status.left
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+async def test_a_detour_before_the_answer_is_put_back(learner: LearnerKeys, recorded: bool) -> None:
+    controller = learner.app.controller
+    await learner.press("S", "space")
+    await learner.until(lambda: len(controller.timeline.completion) == 1)
+    await learner.press("S")
+    await learner.phase(LessonPhase.ASKING)
+    assert controller.timeline.completion == []
+    await learner.press("2")
+    await learner.phase(LessonPhase.ACTING)
+    await learner.press("S", "space")
+    await learner.until(lambda: len(controller.timeline.completion) == 1)
+    await learner.press("S")
+    await learner.phase(LessonPhase.ACTING)  # what was predicted stays; the task is still to be done
+    assert (controller.timeline.completion, learner.play.guess) == ([], 1)
+    await learner.press("space")
+    await learner.phase(LessonPhase.REVEALED)
+    assert learner.play.right == {0: True}
+
+
+@pytest.mark.lesson(beat=1)
+async def test_a_key_that_would_leave_the_place_of_a_task_waits(learner: LearnerKeys) -> None:
+    timeline = learner.app.controller.timeline
+    await learner.press("2")
+    await learner.phase(LessonPhase.ACTING)
+    for key, shown in (("space", "space"), ("r", "r"), ("enter", "⏎"), ("d", "d"), ("p", "p"), ("a", "a")):
+        await learner.press(key)
+        said = f"Press s, set temperature to 0.5, then ctrl+s. {shown} is locked until then"
+        assert learner.app.main.status.answer.startswith(said)
+    assert timeline.next is not None
+    learner.app.main.panel(CandidatesPanel).post_message(
+        CandidateChosen(timeline.next.candidates[0].id)
+    )  # by a click
+    await learner.until(lambda: "⏎ is locked until then" in learner.app.main.status.answer)
+    assert timeline.completion == []
+    await learner.press("h", "h")
+    await learner.phase(LessonPhase.REVEALED)
+    await learner.press("space")  # nothing is asked for now
+    await learner.until(lambda: len(timeline.completion) == 1)
+
+
+async def test_a_lesson_begins_with_its_own_path_and_view(learner: LearnerKeys) -> None:
+    """The session before was a few steps along the lesson's prompt, with look-ahead, in another tab."""
+    main, timeline = learner.app.main, learner.app.controller.timeline
+    learner.actions.leave()
+    await learner.until(lambda: not learner.app.controller.client.outstanding)
+    await learner.press("l", "space", "space")
+    await learner.until(lambda: len(timeline.completion) == 2)
+    await learner.press("4")
+    text = LESSON.lesson.prompt + "".join(step.text for step in timeline.completion[:1])
+    learner.actions.begin(replace(LESSON, lesson=replace(LESSON.lesson, prompt=text)))
+    await learner.phase(LessonPhase.ASKING)
+    assert (timeline.step_slots, timeline.completion) == ([], [])
+    assert (main.tab, main.arrangement.current) == ("1", "candidates")
+    ahead = main.panel(CandidatesPanel).ahead
+    assert ahead is not None
+    assert not ahead.on
+    learner.actions.leave()
+    await learner.until(lambda: len(timeline.step_slots) == 2)
+
+
+async def test_quitting_in_a_lesson_leaves_the_session_as_it_was() -> None:
+    async with outside() as user:
+        await user.press("space", "space", "6", *["down"] * 5, "enter")
+        await user.until("Predict: press 1-3")
+        await user.press("1", "space")
+        await user.until("goes to the next card")
+        settings = user.app.controller.setup.settings
+        await user.press("q")
+        await user.until(lambda: user.app.return_code is not None)
+    async with outside("--resume") as user:
+        timeline = user.app.controller.timeline
+        assert (len(timeline.completion), len(timeline.step_slots)) == (2, 2)
+        assert user.app.controller.setup.settings != settings
+
+
+async def test_keys_wait_while_the_model_of_a_lesson_loads(learner: LearnerKeys) -> None:
+    learner.actions.leave()
+    controller, held = learner.app.controller, list[Command]()
+    await learner.until(lambda: not controller.client.outstanding)
+    backend = controller.client.backend
+    send, backend.send = backend.send, held.append  # type: ignore[method-assign]
+    controller.setup.open(LoadSettings())
+    learner.actions.begin(LESSON)
+    await learner.press("1", "J", "p", "space")
+    assert learner.app.top is learner.app.main
+    assert learner.app.main.status.answer == "The lesson begins in a moment: space works then"
+    backend.send = send  # type: ignore[method-assign]
+    for command in held:
+        send(command)
+    await learner.phase(LessonPhase.ASKING)
+
+
+def test_a_draw_on_a_card_is_cut_off_as_the_panel_does_it() -> None:
+    """Rounded, it would seem to be where its share ends."""
+    assert kinds.draw(0.3089).written(".3") == kinds.draw(0.3089).written() == "0.308"
+
+
+@pytest.mark.lesson(listed=find("pieces"), beat=4)
+async def test_the_space_at_the_end_of_a_prompt_can_be_seen(learner: LearnerKeys) -> None:
+    assert learner.app.main.panel(TextPanel).view == BORDERS
+
+
+@pytest.mark.lesson(listed=find("learning"), beat=3)
+async def test_a_card_names_a_layer_as_the_bars_do(learner: LearnerKeys) -> None:
+    """And it says to predict, though there is no prompt."""
+    assert learner.app.main.status.left.startswith("Predict: press 1-3")
+    assert "Press p" not in learner.text()
+    await learner.press("2", "h")
+    await learner.phase(LessonPhase.REVEALED)
+    assert learner.play.right == {3: True}
+    assert "L1, the first one" in learner.told
