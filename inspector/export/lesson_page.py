@@ -323,7 +323,7 @@ def of_token(item: Item, vocabulary: int, stages: bool) -> Element:
     if isinstance(item, Step):
         title = f"What could have come at step {item.index + 1}, where {label(item)} was taken"
         return _drawn(title, choice_of(item), item.id, stages)
-    title = f"What the model expected in the place of {label(item)}"
+    title = f"What the model expected where {label(item)} stands"
     of = choice_of(item, vocabulary)
     return element("section", _candidates_table(title, of, item.id, drawn=False))
 

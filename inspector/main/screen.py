@@ -685,7 +685,7 @@ class MainScreen(KeyedScreen[None]):
         self.changed()
 
     def _turns(self) -> list[str]:
-        """What `turn_view` goes through."""
+        """The views that `turn_view` goes through."""
         offered = {each.id for each in self.views}
         single = self._panel_layout.places.layout is Layout.SINGLE
         text = [self.arrangement.text] * single

@@ -451,7 +451,7 @@ class Timeline(Struct):
         return self.step_slots[self.steps_before(self._prompt_slots()[1]) :]
 
     def _prompt_slots(self) -> tuple[int, int]:
-        """Where the path's last prompt begins and ends in it."""
+        """Begin and end of the path's last prompt in it."""
         opened = self.prompts.opened
         if opened is None or not opened.tokens:
             return 0, 0

@@ -122,7 +122,7 @@ TOOLS: tuple[Tool, ...] = (
     ),
     _tool("typed_text", "Type your own",
         Action("own_text", "Type your own",
-            "Type a text, special tokens included, in the place of the selected token, on a new branch; the status "
+            "Type a text, special tokens included, instead of the selected token, on a new branch; the status "
             "line shows its surprisal.", lambda own: own.open(), Needs.DISTRIBUTION | Needs.ENGINE, hint=live("type"),
             worth=6, place=57,
             synonyms="insert text, write text, force text, edit text, prefill the answer, inject text"),

@@ -93,7 +93,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     "type": ("own_text",),
     "set": ("sampling",),
 }
-"""Those of them that do what a beat asks for, by the name of its action, where that isn't the key's own."""
+"""The keys that do what a card asks for, by the name of its action, if that isn't the key's own."""
 Keys = dict[str, Callable[[], object]]
 """The effects of keys, by the ids of their actions."""
 

@@ -137,7 +137,7 @@ def place_of(timeline: Timeline) -> str:
     if item is None:
         return f"{after}, at the end of the text."
     kept = ": the prompt as it was" if isinstance(item, PromptToken) else ", which"
-    return f"{after}, in the place of {label_of(item)}{kept} keeps its own branch."
+    return f"{after}, instead of {label_of(item)}{kept} keeps its own branch."
 
 
 class TypedTextActions(ToolActions):

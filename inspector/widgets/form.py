@@ -312,7 +312,7 @@ class SettingsDialog(Dialog[Result]):
         super().__init__()
         self.form, self.settings, self.first = SettingsForm(groups, self.EXPLAINS, first), settings, first
         self.faults: dict[str, str] = {}
-        """What is wrong with the values that were read last, by the names of the rows; printable."""
+        """Sentences on the wrong ones of the values that were read last, by the names of the rows; printable."""
 
     @property
     def _names(self) -> list[str]:

@@ -56,9 +56,9 @@ def remark_and_pieces(rig: Rig) -> tuple[str, bool]:
     ("slot", "words"),
     [
         (None, "After “␣named”, at the end of the text."),
-        (10, "After “␣girl”, in the place of “␣named”, which keeps its own branch."),
-        (5, "After “,”, in the place of “␣there”, which keeps its own branch."),
-        (3, "After “␣a”, in the place of “␣time”: the prompt as it was keeps its own branch."),
+        (10, "After “␣girl”, instead of “␣named”, which keeps its own branch."),
+        (5, "After “,”, instead of “␣there”, which keeps its own branch."),
+        (3, "After “␣a”, instead of “␣time”: the prompt as it was keeps its own branch."),
     ],
 )
 def test_it_says_where_the_text_goes(slot, words):
