@@ -45,7 +45,7 @@ def count(value: int) -> str:
 
 def counted(value: int, noun: str) -> str:
     """A number of things: `1 token`, `4,086 tokens`, `12 branches`."""
-    more = "es" if noun.endswith("ch") else "s"
+    more = "es" if noun.endswith(("ch", "ss")) else "s"
     return f"{count(value)} {noun}{more * (value != 1)}"
 
 

@@ -224,14 +224,14 @@ def totals_words(batch: BatchSoFar) -> Facts:
         tokens = _work(totals.prompt_tokens, totals.padding, "of padding")
         yield "prefill", f"{tokens}, {milliseconds(totals.prefill_ms)}"
     rows = _work(totals.rows, totals.rows_after_end, "after a lane's end")
-    yield "decode", f"{rows}; {totals.forwards:,} forward passes, {milliseconds(totals.decode_ms)}"
+    yield "decode", f"{rows}; {counted(totals.forwards, 'forward pass')}, {milliseconds(totals.decode_ms)}"
     if batch.rate is not None:
-        yield "all lanes", f"{totals.tokens:,} tokens, {batch.rate:.1f} tok/s together"
+        yield "all lanes", f"{counted(totals.tokens, 'token')}, {batch.rate:.1f} tok/s together"
 
 
 def _work(useful: int, wasted: int, what: str) -> str:
     share = percent(wasted / max(1, wasted + useful))
-    return f"{useful:,} row-steps of tokens, {wasted:,} {what} ({share})"
+    return f"{counted(useful, 'row-step')} of tokens, {wasted:,} {what} ({share})"
 
 
 def held_words(batch: BatchSoFar) -> str:

@@ -203,7 +203,11 @@ def in_short(made: Sequence[Made]) -> str:
 
 def defaults_of(facts: ModelFacts, settings: Settings) -> str:
     """The source of settings that are defaults: `model's`, `mlx-lm's`; empty if the user has changed them."""
-    if with_defaults(settings, facts.sampling, ()) != settings or settings.grammar is not None:
+    usual = with_defaults(Settings(), facts.sampling, ())
+    shown = (BY_NAME["temp"], *_TOLD)
+    if settings.grammar is not None or any(
+        getattr(settings, each.name) != getattr(usual, each.name) for each in shown
+    ):
         return ""
     return "model's" if facts.sampling else "mlx-lm's"
 

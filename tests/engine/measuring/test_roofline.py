@@ -242,7 +242,7 @@ def test_the_machine_is_measured_within_a_second_and_a_half(zoo: Zoo) -> None:
     assert product.value > 0.01
     assert "128 MiB" in memory.how
     assert "4-bit" in product.how
-    assert mx.get_cache_memory() < 2**20  # what the largest products took is given back
+    assert mx.get_cache_memory() < 2**24  # what the largest products took is given back
     with pytest.raises(Cancelled):
         module.memory_bandwidth(lambda: True)
     with pytest.raises(Cancelled):
