@@ -185,7 +185,7 @@ PICTURES: Mapping[str, Picture] = {
             "5",
             "b",
             "n",
-            "ctrl+end",
+            "right",
             "ctrl+j",
             *typed("Lily had a red ball. She liked"),
             "ctrl+s",
