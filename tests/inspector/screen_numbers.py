@@ -96,8 +96,10 @@ class Told:
         self.parents: dict[int, int] = {}
         self.made: dict[int, Settings] = {}
         """By the step's node."""
-        self.kv_at: dict[int, KVReading] = {}
-        """The KV cache after a step, or after the chunk that a prompt's token was in, by node."""
+        self.kv_after: dict[int, KVReading] = {}
+        """The KV cache after a step, by node."""
+        self.prompts: dict[int, tuple[protocol.PromptOpened, list[tuple[int, KVReading]]]] = {}
+        """Every prompt, and where its chunks ended with which KV cache, by the node of its last token."""
         self.spans: dict[int, LockstepSpan] = {}
         """What two models make of each token, by the node of its last one."""
         self.ahead: dict[int, LockstepSpan] = {}
@@ -117,8 +119,6 @@ class Told:
     """What follows it."""
     kv: KVReading | None
     """The KV cache there."""
-    held: int = 0
-    """Tokens of the prompt that is being read that the cache had before, and has from its chunks."""
 
     @property
     def in_force(self) -> Settings | None:
@@ -135,14 +135,12 @@ class Told:
                 self._open(record)
             case protocol.PrefillChunk():
                 self.kv = record.kv
-                for node in self.path[self.held : record.done]:
-                    self.kv_at[node] = record.kv
-                self.held = record.done
+                self.prompts[self.end][1].append((record.done, record.kv))
             case protocol.PromptReadings():
                 self._read(record.tokens)
             case protocol.Prefilled():
                 self.next, self.kv = record.next, record.kv
-                self.kv_at[record.next.node] = record.kv
+                self.prompts[self.end][1].append((len(self.path), record.kv))
             case Step():
                 self._step(record)
             case protocol.Moved() | protocol.Restored():
@@ -183,11 +181,23 @@ class Told:
             lanes, lasts = self.lanes, self.lasts
             self._forget()
             self.lanes, self.lasts = lanes, lasts  # a batch has trees of its own
-        self.next, self.held = None, record.held
-        self.end = record.parent
+        self.next, self.end = None, record.parent
         for token in record.tokens:
             self.tokens.setdefault(token.node, token)
             self.parents[token.node], self.end = self.end, token.node
+        self.prompts[self.end] = record, []
+
+    def kv_at(self, path: Sequence[int]) -> dict[int, KVReading]:
+        """The KV cache after each token of a path: after its step, or after its chunk of its own prompt."""
+        found: dict[int, KVReading] = {}
+        for node in path:
+            if node in self.prompts:
+                opened, chunks = self.prompts[node]
+                begin = path.index(opened.tokens[0].node)
+                for done, kv in chunks:
+                    found |= dict.fromkeys(path[begin:done] if begin < done else path[done - 1 : done], kv)
+                    begin = done
+        return found | {node: self.kv_after[node] for node in path if node in self.kv_after}
 
     def _read(self, tokens: Sequence[PromptToken]) -> None:
         for token in tokens:
@@ -196,7 +206,7 @@ class Told:
 
     def _step(self, record: Step) -> None:
         node = record.node
-        self.tokens[node], self.parents[node], self.kv_at[node] = record, record.parent, record.kv
+        self.tokens[node], self.parents[node], self.kv_after[node] = record, record.parent, record.kv
         if self.in_force is not None:
             self.made[node] = self.in_force
         self.end, self.next, self.kv = node, record.next, record.kv
@@ -375,7 +385,8 @@ class ScreenNumbers:
     def _follow_replay(self) -> None:
         """A recording is gone through without records: its place is the timeline's."""
         timeline, told = self._app.controller.timeline, self._told
-        told.end, told.next, told.kv = timeline.tip, None, told.kv_at.get(timeline.tip)
+        told.end, told.next = timeline.tip, None
+        told.kv = told.kv_at(told.path).get(timeline.tip)
         item = told.tokens.get(timeline.tip)
         if isinstance(item, Step):
             told.next = item.next
@@ -427,7 +438,8 @@ class ScreenNumbers:
 
     def _kv(self, path: Sequence[int], item: Item | None) -> None:
         lines, told = self.lines(KVPanel), self._told
-        kv = told.kv if item is None else told.kv_at.get(item.node)
+        readings = told.kv_at(path)
+        kv = told.kv if item is None else readings.get(item.node)
         if not lines or kv is None:
             return
         if shown := re.search(r"KV cache  (\S+ \S+) used of (\S+ [^\s…]+)(?= )", lines[0]):  # it has no frame
@@ -445,7 +457,7 @@ class ScreenNumbers:
             self._same((shown[1], shown[2]), sizes, lines[1])
         if shown := re.search(rf"allocated +({PERCENT}) full", lines[1]):
             self._equal(shown[1], kv.used_bytes / kv.allocated_bytes * 100, lines[1])
-        self._growth(lines, [self._told.kv_at[node] for node in path if node in self._told.kv_at])
+        self._growth(lines, [readings[node] for node in path if node in readings])
 
     def _growth(self, lines: Sequence[str], readings: Sequence[KVReading]) -> None:
         """The columns of the chart, where each token has as many, are what was used; the line over it, all that was
