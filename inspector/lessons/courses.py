@@ -104,7 +104,7 @@ class CoursePlace(Struct, frozen=True):
 
     @property
     def minutes(self) -> float:
-        """Of the part, as the course counts it."""
+        """Minutes of the part, as the course counts them."""
         return self.course.parts[self.place].minutes
 
     @property

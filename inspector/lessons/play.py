@@ -94,7 +94,7 @@ class LessonPlay:
 
     @property
     def result(self) -> str:
-        """How many predictions were right, in a sentence."""
+        """The number of right predictions, in a sentence."""
         right, asked = sum(self.right.values()), sum(beat.question is not None for beat in self.lesson.beats)
         return f"{right} of {counted(asked, 'prediction')} {'was' if right == 1 else 'were'} right."
 

@@ -72,6 +72,11 @@ LIVED: tuple[Command, ...] = (
     protocol.Explain(8),
     protocol.Run(),
     protocol.Verify(),
+    protocol.Configure(Settings(temp=1.2, seed=3, candidates=4, max_tokens=24, min_tokens=24), 8),
+    protocol.TakeStep(),
+    protocol.Reroll(None, 7),
+    protocol.TakeStep(),
+    protocol.Verify(),
 )
 """A session's life."""
 
