@@ -34,7 +34,6 @@ from inspector.main.inside_view import (
     SCROLLS,
     TITLED,
     InsideView,
-    Notice,
     instead_of,
     look_table,
     noticed,
@@ -298,11 +297,6 @@ class SwitchOff(InsideView[HeadsSwept]):
         why = instead_of(on, self.tried, self.trial[0] if self.trial is not None else None, waiting)
         below = [noticed(why)] if why or self.effect is None else [*effect(self.effect, answer.token)]
         return Painter(on).draw([*said, mapped, GAP, *below, *missing], width, height)
-
-    def _instead(self, on: Canvas) -> Notice:
-        if self.answer is None and self.intervened:
-            return self.not_intervened(on, "Parts are switched off at")
-        return super()._instead(on)
 
     def _map(self, on: Canvas, swept: HeadsSwept, width: int, height: int) -> list[Row]:
         """As many layers as fit below the names of their units, upwards, and the meaning of the colours.

@@ -188,7 +188,7 @@ async def test_hold_goes_on_in_a_branch_that_says_so_and_release_leaves_it(rig: 
     assert "intervened" in rig.screen_text()
     assert "· L2 h1 off" in rig.screen_text()
     await rig.press("X")
-    await rig.push([Failure("SweepHeads", "For the model's own.", "Go there."), Ended("SweepHeads")])
+    assert rig.engine.names[-1:] == ["HoldInterventions"]
     assert "o ends the change" in rig.screen_text()
     await rig.press("o")
     released = rig.engine.last(HoldInterventions)
@@ -272,6 +272,18 @@ async def held(rig: Rig) -> int:
     )
     await rig.push([rig.session.step(origin="intervened")])
     return own.node
+
+
+@pytest.mark.parametrize("view", ["attention", "lens", "attribution", "gradients", "patching"])
+async def test_a_view_of_a_token_under_interventions_asks_nothing_and_names_the_keys_to_go_on(
+    rig: Rig, view: str
+) -> None:
+    await held(rig)
+    await rig.do(view)
+    assert "This token was computed with L2 h1 off." in rig.said()
+    assert "← goes to those before this branch." in rig.said()
+    assert "X, then o ends the change, and goes to the token where it begins." in rig.said()
+    assert rig.engine.names == []
 
 
 @pytest.mark.wide(1)
