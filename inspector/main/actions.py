@@ -298,10 +298,10 @@ class SetupActions(ToolActions):
         from inspector.main.dialogs.prompt import PromptDialog
 
         before = [*given(self.timeline), *self._typed]
-        if self.draft == self._given:
+        if unchanged := self.draft == self._given:
             latest = on_show(self.timeline) or self.controller.setup.prompt
             self.draft = self._given = replace(latest, echo=self.draft.echo)
-        dialog = PromptDialog(self.draft, lambda: self.timeline.facts, self._lookup, before)
+        dialog = PromptDialog(self.draft, lambda: self.timeline.facts, self._lookup, before, unchanged)
         self.host.open(dialog, self._prompted)
 
     def _prompted(self, draft: Draft | None) -> None:
