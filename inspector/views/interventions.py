@@ -115,7 +115,7 @@ SWITCH_OFF_KEYS = look_table(
     *both(("interventions.less", "interventions.more"), ("Less", "More"),
           "Scale it, or those together: off, half, twice.", lambda own, by: own.turn_factor(by), hint="scale", worth=4),
     Action("interventions.scope", "Scope", "Change only this token's forward pass, or run the whole context again.",
-           lambda own: own.change_scope(), hint=lambda own: steered_words(own.scope, 0), worth=6),
+           lambda own: own.change_scope(), hint=lambda own: steered_words(own.scope, 0), worth=8),
     Action("interventions.measure", "Measure",
            "Colour by KL (how far all probabilities move), or by the change of the followed token's logit.",
            lambda own: own.turn_measure(), hint=lambda own: f"colour: {own.measure.name}", worth=4, place=1),
@@ -361,7 +361,7 @@ class SwitchOff(InsideView[HeadsSwept]):
     def more(self) -> str:
         """A word for what else can be switched off unit by unit; empty for nothing."""
         if self.swept is not None and self.swept.scope != self.scope == "context":
-            return "sweep the context"
+            return "sweep context"
         return "" if self.lacks_heads is None else f"heads of L{self.lacks_heads + 1}"
 
     def switch_off_more(self) -> None:

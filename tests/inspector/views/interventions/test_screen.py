@@ -664,7 +664,8 @@ async def test_each_part_is_switched_off_in_the_whole_context_on_request(
     screen = await opened(rig)
     await rig.press("w")
     await told(rig)
-    assert "⏎ sweep the context" in rig.screen_text().splitlines()[-1]
+    assert "⏎ sweep context" in rig.screen_text().splitlines()[-1]
+    assert "w whole context" in rig.screen_text().splitlines()[-1]
     await rig.press("enter")
     asked_for = rig.engine.last(SweepHeads)
     assert isinstance(asked_for, SweepHeads)
@@ -678,7 +679,7 @@ async def test_each_part_is_switched_off_in_the_whole_context_on_request(
     assert screen.answer is not None
     assert screen.answer.scope == "context"
     assert "in the whole context" in rig.said()
-    assert "sweep the context" not in rig.screen_text()
+    assert "sweep context" not in rig.screen_text()
     await rig.press("w")
     assert screen.answer.scope == "token", "both are kept"
     assert rig.engine.names.count("SweepHeads") == 2
