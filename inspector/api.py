@@ -44,7 +44,7 @@ from engine.thread import EngineThread
 from inspector import passage
 from inspector.blocks.page import notebook
 from inspector.border import checked, settings_of
-from inspector.display import token_label
+from inspector.display import quoted, token_label
 from inspector.documents import attention, attribution, gradients, lens
 from inspector.documents.scores import by_weight, in_words, key_shares, query_shares
 from inspector.passage import MOST_SHOWN, Candidate, Step
@@ -597,7 +597,7 @@ class Scores(_OnPath[protocol.ScoreRead]):
     @checked
     def why(self, key: int | None = None, against: int | None = None) -> str:
         """The reason in a sentence."""
-        labels = [token_label(text) for text in self.texts]
+        labels = [quoted(token_label(text)) for text in self.texts]
         return in_words(self.record, labels, self._key(key, against), against)
 
     def _key(self, key: int | None, against: int | None) -> int:
