@@ -26,6 +26,7 @@ from engine.protocol import (
     LockstepOpened,
     ModelFacts,
     Record,
+    Scope,
 )
 from inspector.blocks.blocks import Drawn
 from inspector.blocks.paint import ENDLESS, Painter
@@ -433,8 +434,13 @@ class InsideView(View, Generic[Answer]):
             return 1  # the text beside it is the same: the line names the token alone
         return 3 if self.area.height < TALL else 4
 
-    def continue_under(self, command: HoldInterventions) -> None:
-        """Leave, and have the session continue under interventions, from its last token on."""
+    def continue_under(self, command: HoldInterventions, scope: Scope = "token") -> None:
+        """Leave, and have the session continue under interventions, from its last token on.
+
+        Args:
+            command: Has them.
+            scope: That they were tried in.
+        """
         host, live = self.host, self.live
         self.leave()
         if not live:
@@ -445,7 +451,9 @@ class InsideView(View, Generic[Answer]):
             return
         host.controller.timeline.select(None)
         host.controller.client.do(command)
-        host.answer()
+        host.answer(
+            "It holds from this token on: the KV of the context stays as it was" if scope == "context" else ""
+        )
 
     @property
     def intervened(self) -> bool:

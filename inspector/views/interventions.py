@@ -392,7 +392,7 @@ class SwitchOff(InsideView[HeadsSwept]):
     def hold(self) -> None:
         """Continue under what is chosen, in a branch that begins with this token."""
         if self.swept is not None:
-            self.continue_under(HoldInterventions(self.node, self.interventions))
+            self.continue_under(HoldInterventions(self.node, self.interventions), self.scope)
 
 
 def column_of(unit: Intervention) -> tuple[int, int]:

@@ -344,7 +344,9 @@ class SteeringView(InsideView[StrengthsSwept]):
     def hold(self) -> None:
         """Continue with it, in a branch that begins with this token."""
         if self.trial is not None:
-            self.continue_under(HoldInterventions(self.node, self.trial[1].interventions))
+            self.continue_under(
+                HoldInterventions(self.node, self.trial[1].interventions), self.trial[1].scope
+            )
 
     def save(self) -> None:
         """Ask for a file, and save the direction to it."""

@@ -683,6 +683,8 @@ async def test_each_part_is_switched_off_in_the_whole_context_on_request(
     await rig.press("w")
     assert screen.answer.scope == "token", "both are kept"
     assert rig.engine.names.count("SweepHeads") == 2
+    await rig.press("w", "g")
+    assert rig.status == "It holds from this token on: the KV of the context stays as it was"
 
 
 async def test_without_a_source_the_page_says_how_to_get_one(rig: Rig) -> None:
