@@ -236,9 +236,9 @@ class TokenHeat(PanelCanvas):
             return [[Segment(truncate_words(self._named, width), self.ink("muted"))]]
         numbered = bool(self._shares) and height >= 2
         room = max(1, height // (2 if numbered else 1))
-        lines = self.wrapped(self._items, width, numbered).lines
+        lines = self.wrapped(self._items, width, numbered)
         if cut := len(lines) > room:
-            lines = self.wrapped(self._items, width - len(GAP), numbered).lines
+            lines = self.wrapped(self._items, width - len(GAP), numbered)
         rows: list[Row] = []
         before, muted, base = -1, self.ink("muted"), self.ink("base")
         dark, colours = self.dark, self.colorful
@@ -276,8 +276,8 @@ class TokenHeat(PanelCanvas):
         last = len(lines) - 1
         return sorted([*sorted(range(last), key=hottest)[-(room - 1) :], last] if room > 1 else [last])
 
-    def wrapped(self, items: Sequence[Item], width: int, numbered: bool = True) -> Wrap:
-        """Tokens in lines.
+    def wrapped(self, items: Sequence[Item], width: int, numbered: bool = True) -> Sequence[WrappedLine]:
+        """Tokens in lines, without empty ones.
 
         Args:
             items: The path.
@@ -289,7 +289,7 @@ class TokenHeat(PanelCanvas):
         for item, share in zip(items, shares, strict=False):
             number = f"{share * 100:.0f}".replace("-", "−") if abs(share) >= TOLD else ""
             wrap.append(token_lines(item.text, item.raw), "", number)
-        return wrap
+        return [line for line in wrap.lines if line.pieces]
 
 
 # ---- keys ---------------------------------------------------------------------------------------
@@ -527,7 +527,7 @@ class InsideView(View, Generic[Answer]):
         running = self.timeline.phase is Phase.RUNNING  # a run goes first: what it rests at is looked at
         if self.live and not running and not self.intervened and (self.path or not self.ASKS):
             self.ask()
-        needed = 2 * len(self.text.wrapped(self.path, self.area.width - 4).lines) + 2 if self.HEATS else 0
+        needed = 2 * len(self.text.wrapped(self.path, self.area.width - 4)) + 2 if self.HEATS else 0
         if rows := self.text_rows(needed):
             self.text.styles.height = rows
         self.text.display = rows > 0
