@@ -248,7 +248,8 @@ TOOLS: tuple[Tool, ...] = (
             "Show where each attention head of each layer looks from this token.",
             "inspector.views.attention:AttentionView", recorded=answered(protocol.AttentionRead), lacks=NO_ATTENTION,
             synonyms="attn, heads, attention map, attention head, attention heads, attention weights, attention "
-            "pattern, which words the model looks at, induction head, previous-token head, duplicate-token head"),
+            "pattern, which words the model looks at, induction head, previous-token head, duplicate-token head, "
+            "loops, why it repeats itself"),
         _view("scores", "Why a head looks there",
             "A page of attention: why a head looks where it looks, by what wrote the query and the keys.",
             "inspector.views.scores:ScoresView", view="", recorded=answered(protocol.ScoreRead), lacks=NO_ATTENTION,
