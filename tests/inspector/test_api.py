@@ -590,8 +590,8 @@ def test_a_notebook_gets_what_is_escaped_and_whole(story: Session) -> None:
     ]  # fmt: skip
     for each in shown:
         made = each._repr_html_()
-        tags = "div|p|span|table|thead|tbody|tr|th|td"
-        own = rf"<style>[^<]*</style>|</?({tags})( (title|style|class|scope)=\"[^\"]*\")*>"
+        tags = "div|p|span|table|thead|tbody|tr|th|td|svg|rect|b"
+        own = rf"<style>[^<]*</style>|</?({tags})( [a-zA-Z-]+=\"[^\"]*\")*>"
         inner = re.sub(own, "", made)
         assert "<" not in inner, each
         assert html.unescape(inner).strip()
@@ -638,7 +638,13 @@ def test_the_tree_has_each_branch_to_its_end(story: Session) -> None:
     assert (first.ids, second.ids) == (story.at(1).run(12).ids, other.ids)
     rows = story.tree._repr_html_()
     assert rows.count("<tr>") == 3
+    assert re.findall(r"<tr><td>(\d+)", rows) == ["1", "6"], "counted as `at` does"
     assert "zebra" in rows
+
+
+def test_only_the_interface_is_completed() -> None:
+    shown = {name for name in vars(mlx_inspector) if not name.startswith("_")}
+    assert shown == {*mlx_inspector.__all__}
 
 
 def test_a_run_says_how_far_it_is(story: Session, capsys: pytest.CaptureFixture[str]) -> None:
