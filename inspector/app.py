@@ -205,8 +205,7 @@ class InspectorApp(App[int]):
         return self.engine
 
     def _unsaved(self, why: str) -> None:
-        title = "No longer saved" if self.recorder.path is None else "Saved to another file"
-        self.notify(visible(why), title=title, severity="warning", timeout=12, markup=False)
+        self._warn("No longer saved" if self.recorder.path is None else "Saved to another file", why)
 
     def get_driver_class(self) -> type[Driver]:
         """The driver of the terminal, or the one that Textual's own variable names, as for a browser.
@@ -301,16 +300,18 @@ class InspectorApp(App[int]):
         self.set_interval(FRAME, self._tick)
 
     def _start(self) -> None:
-        for problem in self._saved_breakpoints.problems:
-            self.notify(visible(problem), title="Breakpoints", severity="warning", markup=False)
-        for each in self._plugins:
-            if each.problem:
-                text = f"{each.name} ({each.package}): {each.problem}"
-                self.notify(text, title="Plug-in", severity="warning", timeout=NOTES_SECONDS, markup=False)
-        self._tell_keys()
-        for problem in self._remembered.problems:
-            self.notify(problem, title="Look of the screen", severity="warning", markup=False)
-        self._tell_flags(self._notes)
+        self._warn("Breakpoints", *self._saved_breakpoints.problems)
+        self._warn(
+            "Plug-in",
+            *(f"{each.name} ({each.package}): {each.problem}" for each in self._plugins if each.problem),
+        )
+        problems = self._own_keys.problems
+        most = max(1, min(MOST_PROBLEMS, (self.size.height - AROUND_PROBLEMS) // PROBLEM_LINES))
+        hidden = len(problems) - most
+        more = [f"{hidden} more: `inspector --keys` lists all"] if hidden > 0 else []
+        self._warn("Keys", *problems[:most], *more)
+        self._warn("Look of the screen", *self._remembered.problems)
+        self._warn("Flags", *self._notes)
         if self._trace is not None:
             self.playback.open(self._trace)
         else:
@@ -318,19 +319,11 @@ class InspectorApp(App[int]):
             self.controller.setup.open(self.controller.setup.load)
         self.main.changed()
 
-    def _tell_flags(self, notes: Sequence[str]) -> None:
-        if notes:
-            text = "\n".join(map(visible, notes))
-            self.notify(text, title="Flags", severity="warning", timeout=NOTES_SECONDS, markup=False)
-
-    def _tell_keys(self) -> None:
-        """Notify of the problems of the user's own keys, a line each, as far as there is room."""
-        if problems := self._own_keys.problems:
-            most = max(1, min(MOST_PROBLEMS, (self.size.height - AROUND_PROBLEMS) // PROBLEM_LINES))
-            hidden = len(problems) - most
-            more = [f"{hidden} more: `inspector --keys` lists all"] if hidden > 0 else []
-            text = "\n".join([*map(visible, problems[:most]), *more])
-            self.notify(text, title="Keys", severity="warning", timeout=NOTES_SECONDS, markup=False)
+    def _warn(self, title: str, *problems: str) -> None:
+        """Notify the user of problems, a line each, if there are any."""
+        if problems:
+            text = "\n".join(map(visible, problems))
+            self.notify(text, title=title, severity="warning", timeout=NOTES_SECONDS, markup=False)
 
     def _tick(self) -> None:
         """Bring what came to the screen, and play a recording on; nothing while the program is being left."""
@@ -352,7 +345,7 @@ class InspectorApp(App[int]):
         where the text would be."""
         self.controller.client.receive(record, id)
         if isinstance(record, ModelFacts) and self._notes_on is not None:
-            self._tell_flags(self._notes_on(record))
+            self._warn("Flags", *self._notes_on(record))
             self._notes_on = None
         if not isinstance(record, TOLD) or (found := notice(record)) is None:
             return
