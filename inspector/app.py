@@ -27,12 +27,9 @@ from textual.widget import Widget
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError, RecordingError
 from engine.protocol import (
-    NO_OPTIONS,
-    ChatOptions,
     Configure,
     Failure,
     Load,
-    Message,
     ModelFacts,
     MoveTo,
     Prefill,
@@ -75,6 +72,7 @@ MOST_PROBLEMS = 8
 PROBLEM_LINES, AROUND_PROBLEMS = 3, 8
 """Rows of one in a narrow terminal, and of the notice and the screen around them."""
 CLOSE_SECONDS = 2.0
+NO_PROMPT = Prefill("", None)
 NO_THREAD = (
     "The system allows the program no more threads. "
     "Close other programs, or raise the limit (ulimit -u), and try again."
@@ -87,10 +85,7 @@ class InspectorApp(App[int]):
     Args:
         load: The model to open.
         settings: Of the sampler.
-        prompt: Prefilled once the model is there; an empty one waits for the user.
-        chat: Through the chat template, if the model has one; None for as the model's prompts usually are.
-        system: System prompt for the chat template.
-        echo: Prompt logprobs: None for up to 2,048 tokens, True always, False never.
+        prefill: The prompt, which is read once the model is there; an empty one waits for the user.
         engine: Takes commands and hands its records to `inbox`; None for the thread that owns MLX, in a process of
             its own for a model over ranks.
         breakpoints: Where runs stop; None for those that are remembered.
@@ -99,8 +94,6 @@ class InspectorApp(App[int]):
         tools: The tools beyond the panels of every session.
         theme: Name of the theme, or dark or light; empty for the one that is remembered.
         begins: How the screen begins, and then nothing is remembered; None for how it was left.
-        messages: A whole conversation in place of the prompt, which is then its last user's message.
-        options: What else the chat template gets.
         given: Names of the settings that the user gave; the others are the model's own. None if all were given.
         notes: What to tell the user at the start about the flags: one sentence each.
         notes_on: Asked for more of them once the first model is loaded.
@@ -129,10 +122,7 @@ class InspectorApp(App[int]):
         self,
         load: LoadSettings,
         settings: Settings,
-        prompt: str = "",
-        chat: bool | None = None,
-        system: str | None = None,
-        echo: bool | None = None,
+        prefill: Prefill = NO_PROMPT,
         engine: Backend | None = None,
         breakpoints: Breakpoints | None = None,
         save: Path | None = None,
@@ -140,8 +130,6 @@ class InspectorApp(App[int]):
         tools: Sequence[Tool] = TOOLS,
         theme: str = "",
         begins: Preferences | None = None,
-        messages: tuple[Message, ...] = (),
-        options: ChatOptions = NO_OPTIONS,
         given: Collection[str] | None = None,
         notes: Sequence[str] = (),
         notes_on: Callable[[ModelFacts], Sequence[str]] = lambda facts: (),
@@ -169,12 +157,7 @@ class InspectorApp(App[int]):
             self.call_later,
         )
         self.engine = engine or (self._engine_process() if load.divided else EngineThread(self.inbox.emit))
-        self.controller = Controller(
-            self.engine,
-            load,
-            settings,
-            Prefill(prompt, chat, system, echo, None, messages, options),
-        )
+        self.controller = Controller(self.engine, load, settings, prefill)
         self.controller.setup.given = None if given is None else set(given)
         self.controller.speculation = speculation or self.controller.speculation
         self._trace, self.controller.opening = trace, trace is not None

@@ -246,11 +246,7 @@ def run_app(
     from inspector.app import InspectorApp
     from inspector.recordings import sessions
 
-    app = InspectorApp(
-        load=load or LoadSettings(), settings=settings or Settings(), theme=theme or "",
-        prompt=prefill.text, chat=prefill.chat, system=prefill.system, echo=prefill.echo,
-        messages=prefill.messages, options=prefill.options, **given,
-    )  # fmt: skip
+    app = InspectorApp(load or LoadSettings(), settings or Settings(), prefill, theme=theme or "", **given)
     before = {number: signal.getsignal(number) for number in ENDING}
     taken = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
     for number in taken:

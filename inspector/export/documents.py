@@ -34,7 +34,6 @@ from inspector.export.recording import (
     left_out,
     model_figures,
     paths,
-    rows_of,
     settings_figures,
     totals,
 )
@@ -453,7 +452,7 @@ def data(recording: Recording) -> Json:
         "marks": _marks(recording, of.places),
         "inside": found.get("inside", []),
         "head": found.get("head", 0),
-        **_tokens(timeline, of.places, rows_of(listed)),
+        **_tokens(timeline, of.places),
     }  # fmt: skip
 
 
@@ -479,14 +478,14 @@ def _marks(recording: Recording, places: Mapping[int, int]) -> list[list[Any]]:
     ]
 
 
-def _tokens(timeline: Timeline, places: Mapping[int, int], rows: Sequence[Item]) -> Json:
+def _tokens(timeline: Timeline, places: Mapping[int, int]) -> Json:
     """The columns of the tokens, and the tables that they refer to.
 
     Args:
         timeline: Whose tokens they are.
         places: Row of each node.
-        rows: The tokens.
     """
+    rows = [timeline.tree.nodes[node] for node in places]
     words, origins, stages, under = _numbered(), _numbered(), _numbered(), _numbered("")
     most = max(FEWEST, CANDIDATES // max(1, len(places)))
     vocabulary = timeline.facts.vocabulary if timeline.facts else 0
