@@ -258,11 +258,11 @@ def run_app(
     finally:
         for number, handler in taken.items():
             signal.signal(number, handler or signal.SIG_DFL)  # None for one that Python did not set
-    if app.saved is not None:
+    if (saved := app.recorder.saved) is not None:
         if app.recorder.notice:
             note(app.recorder.notice)
-        name = sessions.name_of(app.saved) if app.saved.parent == sessions.folder() else str(app.saved)
-        note(f"Session saved: {app.saved}")
+        name = sessions.name_of(saved) if saved.parent == sessions.folder() else str(saved)
+        note(f"Session saved: {saved}")
         note(f"Continue it: inspector --resume {shlex.quote(name)}")
     if app.ended_by is not None:  # as if the signal had no handler
         flush(0)
