@@ -34,6 +34,7 @@ from inspector.export.recording import (
     left_out,
     model_figures,
     paths,
+    rows_of,
     settings_figures,
     totals,
 )
@@ -452,7 +453,7 @@ def data(recording: Recording) -> Json:
         "marks": _marks(recording, of.places),
         "inside": found.get("inside", []),
         "head": found.get("head", 0),
-        **_tokens(timeline, of.places),
+        **_tokens(timeline, of.places, rows_of(listed)),
     }  # fmt: skip
 
 
@@ -478,14 +479,14 @@ def _marks(recording: Recording, places: Mapping[int, int]) -> list[list[Any]]:
     ]
 
 
-def _tokens(timeline: Timeline, places: Mapping[int, int]) -> Json:
+def _tokens(timeline: Timeline, places: Mapping[int, int], rows: Sequence[Item]) -> Json:
     """The columns of the tokens, and the tables that they refer to.
 
     Args:
         timeline: Whose tokens they are.
         places: Row of each node.
+        rows: The tokens.
     """
-    rows = [timeline.tree.nodes[node] for node in places]
     words, origins, stages, under = _numbered(), _numbered(), _numbered(), _numbered("")
     most = max(FEWEST, CANDIDATES // max(1, len(places)))
     vocabulary = timeline.facts.vocabulary if timeline.facts else 0

@@ -287,9 +287,17 @@ def viewed(timeline: Timeline, parts: Iterable[ExportPart]) -> list[str]:
 
 
 def exported(recording: Recording) -> Exported:
-    """The session with all tokens that go along, parents before their children, as the parts see it."""
-    nodes = dict.fromkeys(item.node for path in paths(recording) for item in path.items)
-    return Exported(recording.timeline, recording.items, {node: row for row, node in enumerate(nodes)})
+    """The session with all tokens that go along, as the parts see it."""
+    places = {item.node: place for place, item in enumerate(rows_of(paths(recording)))}
+    return Exported(recording.timeline, recording.items, places)
+
+
+def rows_of(paths: Iterable[TreePath]) -> list[Item]:
+    """Every token of some paths, parents before their children; as the first path has it."""
+    items: dict[int, Item] = {}
+    for item in (item for path in paths for item in path.items):
+        items.setdefault(item.node, item)
+    return list(items.values())
 
 
 Figure = tuple[str, str]
