@@ -29,6 +29,7 @@ _check_names()
 from engine.errors import EngineError  # noqa: E402
 from inspector.api import Branch, Run, Session, Tree, compare, open, train  # noqa: E402
 from inspector.results import (  # noqa: E402
+    Answer,
     Attention,
     Comparison,
     Contributions,
@@ -46,6 +47,7 @@ from inspector.results import (  # noqa: E402
 )
 
 __all__ = [
+    "Answer",
     "Attention",
     "Branch",
     "Comparison",

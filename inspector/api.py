@@ -39,7 +39,7 @@ from engine.processes import python_command
 from engine.protocol import Command, Intervention, Message, Received, Record
 from engine.recording import Entry, save_as, worth_keeping
 from engine.setting import check
-from engine.settings import BY_NAME, LoadSettings, Settings, TrainingSettings, changed, with_defaults
+from engine.settings import BY_NAME, MOST, LoadSettings, Settings, TrainingSettings, changed, with_defaults
 from engine.thread import EngineThread
 from inspector.border import checked, settings_of
 from inspector.config.directions import name_of, read_direction
@@ -47,6 +47,7 @@ from inspector.display import quoted, visible
 from inspector.documents import compare as comparison
 from inspector.documents.gradients import baseline_of
 from inspector.results import (
+    Answer,
     Attention,
     Comparison,
     Contributions,
@@ -67,6 +68,7 @@ from inspector.results import (
     tokens_html,
     top,
 )
+from inspector.scales import counted
 from inspector.session.client import Backend, EngineClient, IdleBackend, Request
 from inspector.state.segments import Segments
 from inspector.state.session_tree import Item
@@ -79,8 +81,6 @@ Viewed = TypeVar(
     protocol.ScoreRead, protocol.ExpertsRead, protocol.PositionTried, protocol.HeadsScored,
     protocol.ActivationsPatched, protocol.PairsPatched, protocol.DirectionMade,
 )  # fmt: skip
-ENDLESS = 10**9
-"""Maximum number of tokens of a completion: a run is bounded by its own number."""
 OFTEN = 0.1
 """Minimum seconds between two updates of a run's progress."""
 STOPS = ("eos", "stop", "grammar")
@@ -415,7 +415,7 @@ class Branch:
         return tokens_html(self._path())
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {len(self.steps)} steps: {quoted(visible(self.text[-60:]))}>"
+        return f"<{type(self).__name__} of {counted(len(self.steps), 'step')}: {quoted(visible(self.text[-60:]))}>"
 
     @property
     def finished(self) -> str | None:
@@ -621,7 +621,7 @@ class Branch:
         token: int | str | None = None,
         other: int | str | None = None,
         strengths: Sequence[float] = protocol.STRENGTHS,
-    ) -> protocol.StrengthsSwept:
+    ) -> Answer[protocol.StrengthsSwept]:
         """Add a direction with one strength after another here, and random ones of the same length to compare.
 
         Args:
@@ -640,7 +640,7 @@ class Branch:
         check_number("token", begin, len(self._path()), "the path")
         first, second = (None if each is None else self._id(each) for each in (token, other))
         asked = protocol.SweepStrengths(self.node, made, own, scope, begin, first, second, tuple(strengths))
-        return self._line.do(asked).answer(protocol.StrengthsSwept)
+        return Answer(self._line.do(asked).answer(protocol.StrengthsSwept))
 
     def what_if(self, **settings: Any) -> WhatIf:
         """Find the steps up to here at which other settings would take another token.
@@ -649,7 +649,8 @@ class Branch:
             EngineError: A setting is out of range.
         """
         other, node = _changed(self._line.settings, settings), self.node
-        return WhatIf(self._line.do(protocol.WhatIf(other, node)).answer(protocol.WhatIfAnswered))
+        answer = self._line.do(protocol.WhatIf(other, node)).answer(protocol.WhatIfAnswered)
+        return WhatIf(answer, self._path())
 
     def attention(self) -> Attention:
         """Read the attention of each head from the last token here.
@@ -799,7 +800,7 @@ class Branch:
         return Moved(self._line.view(asked, protocol.PositionTried, "positions"))
 
     @checked
-    def heads(self, texts: int = 0, length: int = 50, seed: int = 0) -> protocol.HeadsScored:
+    def heads(self, texts: int = 0, length: int = 50, seed: int = 0) -> Answer[protocol.HeadsScored]:
         """Score the behaviour of each head: previous token, induction, duplicate token, first token, entropy.
 
         Args:
@@ -811,7 +812,8 @@ class Branch:
             StepError: What was read is not what the model computes; or there can be no such texts.
         """
         over = protocol.RepeatedTexts(length, texts, seed) if texts else None
-        return self._line.view(protocol.ScoreHeads(self.node, over), protocol.HeadsScored, "scores of heads")
+        asked = protocol.ScoreHeads(self.node, over)
+        return Answer(self._line.view(asked, protocol.HeadsScored, "scores of heads"))
 
     @checked
     def patching(
@@ -821,7 +823,7 @@ class Branch:
         against: int | str,
         part: protocol.PatchKind = "layer",
         facing: protocol.Facing | None = None,
-    ) -> protocol.ActivationsPatched:
+    ) -> Answer[protocol.ActivationsPatched]:
         """Patch activations of another branch of this session into this one, layer by layer and token by token.
 
         Args:
@@ -838,12 +840,12 @@ class Branch:
         _of_one_session(self, source)
         ids = self._id(token), self._id(against)
         command = protocol.PatchActivations(self.node, source.node, *ids, part, facing)
-        return self._line.view(command, protocol.ActivationsPatched, "patching")
+        return Answer(self._line.view(command, protocol.ActivationsPatched, "patching"))
 
     @checked
     def patch_pairs(
         self, pairs: Sequence[tuple[str, str] | tuple[str, str, str, str]], part: protocol.PatchKind = "layer"
-    ) -> protocol.PairsPatched:
+    ) -> Answer[protocol.PairsPatched]:
         """Patch each of a set of pairs of texts on this session's model, and take the means.
 
         Args:
@@ -854,7 +856,7 @@ class Branch:
             StepError: None of them can be patched; a check failed.
         """
         command = protocol.PatchPairs(tuple(protocol.PatchPair(*each) for each in pairs), part)
-        return self._line.view(command, protocol.PairsPatched, "patching")
+        return Answer(self._line.view(command, protocol.PairsPatched, "patching"))
 
     # ---- export -----------------------------------------------------------------------------
 
@@ -903,7 +905,7 @@ class Tree(list[Branch]):
         return table(("from step", "tokens", "logprob", "text from there on"), rows)
 
     def __repr__(self) -> str:
-        return f"<Tree of {len(self)} branches>"
+        return f"<Tree of {counted(len(self), 'branch')}>"
 
 
 def _progress(total: int) -> Callable[[int, bool], None]:
@@ -1212,7 +1214,7 @@ def open(
     load = settings_of(LoadSettings, BY_NAME, {k: v for k, v in settings.items() if k in own})
     sampling = {k: v for k, v in settings.items() if k not in own}
     checked_load = check(LoadSettings(model=str(model), **load))
-    line = _Line(checked_load, _changed(Settings(max_tokens=ENDLESS), sampling))
+    line = _Line(checked_load, _changed(Settings(max_tokens=MOST), sampling))
     session = Session(line, 0)
     try:
         line.connect(sampling)

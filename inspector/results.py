@@ -5,20 +5,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from xml.etree.ElementTree import Element
 
 from engine import protocol
 from engine.errors import StepError
-from inspector.blocks.blocks import Bar, Cell, Column, Table, TableRow
+from inspector.blocks.blocks import Bar, Block, Cell, Column, Table, TableRow
 from inspector.blocks.page import element, notebook, written
 from inspector.border import checked
 from inspector.config.directions import write_direction
 from inspector.display import quoted, token_label, visible
-from inspector.documents import attention, attribution, compare, gradients, lens, modules, scores
-from inspector.scales import percent
+from inspector.documents import (
+    attention,
+    attribution,
+    compare,
+    experts,
+    gradients,
+    lens,
+    modules,
+    patching,
+    positions,
+    scores,
+    steering,
+)
+from inspector.scales import counted, percent
 from inspector.state.merges import ladder_lines, rung, rungs
 from inspector.state.session_tree import Item
 
@@ -176,10 +188,27 @@ class Step:
         return table(("token", "model", "", "id"), rows)
 
     def __repr__(self) -> str:
-        return f"<Step {self.index} {quoted(visible(self.text))} {self.prob:.1%} rank {self.rank}>"
+        return f"<Step {self.index + 1} {quoted(visible(self.text))} {self.prob:.1%} rank {self.rank}>"
 
 
 # ---- answers of the engine ---------------------------------------------------------------------
+
+
+DOCUMENTS: Mapping[type, Callable[[Any, Sequence[Item]], Iterable[Block]]] = {
+    protocol.AttentionRead: attention.document,
+    protocol.AttributionRead: lambda read, path: attribution.document(read),
+    protocol.ActivationsPatched: lambda read, path: patching.patched(read),
+    protocol.ExpertsRead: lambda read, path: experts.document(read),
+    protocol.GradientsRead: gradients.document,
+    protocol.HeadsScored: lambda read, path: attention.roles(read),
+    protocol.LensRead: lens.document,
+    protocol.ModelModules: lambda read, path: modules.document(read),
+    protocol.PairsPatched: lambda read, path: patching.over_pairs(read),
+    protocol.PositionTried: lambda read, path: positions.document(read),
+    protocol.ScoreRead: scores.document,
+    protocol.StrengthsSwept: lambda read, path: steering.document(read),
+}
+"""What a notebook shows of an answer, by the class of its record."""
 
 
 class _Result(Generic[Read]):
@@ -192,6 +221,23 @@ class _Result(Generic[Read]):
 
     def __init__(self, record: Read, path: Sequence[Item] = ()) -> None:
         self.record, self._path = record, path
+
+    def _repr_html_(self) -> str | None:
+        document = DOCUMENTS.get(type(self.record))
+        return notebook(document(self.record, self._path)) if document is not None else None
+
+
+class Answer(_Result[Read]):
+    """An answer with the fields and methods of its `record`, which `engine.protocol` describes."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "record":  # of a copy that is being made
+            raise AttributeError(name)
+        return getattr(self.record, name)
+
+    def __repr__(self) -> str:
+        kind: Any = type(self.record)
+        return f"<{kind.__name__}: {', '.join(kind.__struct_fields__)}>"
 
 
 class Sampler(_Result[protocol.Explained]):
@@ -237,13 +283,32 @@ class Sampler(_Result[protocol.Explained]):
         return f"<Sampler {stages or 'without stages'}; picked {texts.get(self.picked, self.picked)}>"
 
 
+class OtherPick(NamedTuple):
+    """The token that a step would have taken under other settings."""
+
+    step: int
+    """Number of the step, as `at` takes it."""
+    picked: int
+    """Id of the token."""
+    text: str
+
+
 class WhatIf(_Result[protocol.WhatIfAnswered]):
     """The picks of the same draws under other settings, each step after the unchanged path before it."""
 
     @property
-    def differing(self) -> list[protocol.WhatIfStep]:
+    def differing(self) -> list[OtherPick]:
         """The steps with another pick."""
-        return [step for step in self.record.steps if not step.same]
+        steps = [item.node for item in self._path if isinstance(item, protocol.Step)]
+        numbers = {node: number for number, node in enumerate(steps, 1)}
+        other = [each for each in self.record.steps if not each.same]
+        return [
+            OtherPick(numbers[each.node], each.picked, each.text) for each in other if each.node in numbers
+        ]
+
+    def _repr_html_(self) -> str:
+        rows = [(str(each.step), visible(each.text), str(each.picked)) for each in self.differing]
+        return table(("step", "would be", "id"), rows)
 
     def __repr__(self) -> str:
         return f"<WhatIf {len(self.differing)} of {len(self.record.steps)} steps would differ>"
@@ -272,7 +337,7 @@ class Direction(_Result[protocol.Direction]):
         write_direction(Path(path), self.record, force=True)
 
     def __repr__(self) -> str:
-        return f"<Direction {self.record.label} of layer {self.record.layer}, #{self.record.digest}>"
+        return f"<Direction {self.record.label} of L{self.record.layer + 1}, #{self.record.digest}>"
 
 
 Inside = TypeVar("Inside", bound=protocol.AttentionRead | protocol.ScoreRead)
@@ -316,10 +381,6 @@ class Attention(_OnPath[protocol.AttentionRead]):
         read = _read_layer(layer, self.record.layers, "attention")
         return np.array([read.over(head, self.record.tokens) for head in range(read.heads)], np.float32)
 
-    def _repr_html_(self) -> str:
-        """The text colored by the mean of all heads, and the strongest weights."""
-        return notebook(attention.document(self.record, self._path))
-
     def __repr__(self) -> str:
         return f"<Attention over {self.record.tokens} tokens, {len(self.record.layers)} layers>"
 
@@ -344,10 +405,6 @@ class Gradients(_Result[protocol.GradientsRead]):
     def top(self, count: int = 5) -> list[gradients.TokenShare]:
         """The largest, whatever their sign."""
         return gradients.largest(self.shares)[: max(0, count)]
-
-    def _repr_html_(self) -> str:
-        """The text colored by shares, and the largest of them."""
-        return notebook(gradients.document(self.record, self._path))
 
     def __repr__(self) -> str:
         words = ", ".join(f"{each.label} {each.value:+.2f}" for each in self.top(3))
@@ -481,9 +538,6 @@ class Lens(_Result[protocol.LensRead]):
         columns = self.record.columns
         return [(cell.top[0].text, cell.top[0].prob) for cell in columns[-1].cells] if columns else []
 
-    def _repr_html_(self) -> str:
-        return notebook(lens.document(self.record, self._path))
-
     def __repr__(self) -> str:
         return f"<Lens: {' '.join(repr(text) for text, _ in self.tokens)}>"
 
@@ -506,9 +560,6 @@ class Contributions(_Result[protocol.AttributionRead]):
         every = [each for part in parts for each in attribution.head_rows(self.record, part)]
         return {each.name: each.value for each in every if each.head != -1}
 
-    def _repr_html_(self) -> str:
-        return notebook(attribution.document(self.record))
-
     def __repr__(self) -> str:
         best = sorted(self.parts.items(), key=lambda each: -abs(each[1]))[:3]
         words = ", ".join(f"{name} {value:+.2f}" for name, value in best)
@@ -526,9 +577,6 @@ class ModelMap(_Result[protocol.ModelModules]):
              "parameters": line.parameters, "bytes": line.bytes, "hooks": line.hooks}
             for line in modules.lines(self.record)
         ]  # fmt: skip
-
-    def _repr_html_(self) -> str:
-        return notebook(modules.document(self.record))
 
     def __repr__(self) -> str:
         return f"<Map of {self.record.depth} layers, {self.record.parameters:,} parameters>"
@@ -561,8 +609,10 @@ class Comparison:
         return table(("", "tokens apart", "logprob", "text since they parted"), rows)
 
     def __repr__(self) -> str:
-        left, right = self.logprobs
-        return f"<Comparison {self.shared} tokens in common, then logprob {left:.2f} against {right:.2f}>"
+        left, right = (
+            f"{each.logprob:.2f} of {counted(each.tokens, 'token')}" for each in self.compared.totals
+        )
+        return f"<Comparison {counted(self.shared, 'token')} in common, then logprob {left} against {right}>"
 
 
 def _read_layer(layer: int, layers: Sequence[Layer], what: str) -> Layer:

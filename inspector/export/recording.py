@@ -15,7 +15,7 @@ from engine import protocol
 from engine.errors import EngineError
 from engine.protocol import PromptToken, Step
 from engine.recording import RecordingReader
-from engine.settings import FIELDS, LoadSettings, Settings
+from engine.settings import FIELDS, MOST, LoadSettings, Settings
 from engine.timing import tpot, warm
 from inspector.display import truncate, visible
 from inspector.documents.parts import Exported, ExportPart, exhibits_of
@@ -335,14 +335,16 @@ def model_figures(recording: Recording) -> Iterator[Figure]:
 
 
 def settings_figures(recording: Recording) -> Iterator[Figure]:
-    """The sampling settings of the path's end that differ from greedy defaults, temperature and seed always."""
+    """The sampling settings of the path's end that differ from greedy defaults, temperature and seed always. A session
+    of Python has no limit of tokens."""
     default = Settings()
     chosen = recording.timeline.tree.settings.get(recording.tip, recording.settings)
     if chosen is None:
         return
     for each in FIELDS:
         value = getattr(chosen, each.name)
-        if each.name not in ("temp", "seed") and value == getattr(default, each.name):
+        unset = (getattr(default, each.name), MOST if each.name == "max_tokens" else None)
+        if each.name not in ("temp", "seed") and value in unset:
             continue
         for element in value if each.kind == "texts" else (value,):
             shown = element if each.kind == "texts" else each.format(element)
