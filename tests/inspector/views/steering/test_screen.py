@@ -388,6 +388,19 @@ async def test_what_a_file_made_up_is_drawn_and_exported_all_the_same(
     assert "\x1b" not in FORMATS["md"].make(line(Recording(session.timeline(), parts=EXPORTS)))
 
 
+def test_a_page_has_the_texts_that_a_direction_was_made_of() -> None:
+    session = Session()
+    session.load()
+    session.open()
+    session.steps(3)
+    session.records.append(
+        made(MakeDirection(1, ("I am\x1b glad", "so happy"), ("I am sad",), name="up-down"))
+    )
+    report = FORMATS["md"].make(line(Recording(session.timeline(), parts=EXPORTS)))
+    assert f"### How up-down \\#{UP.digest} was made" in report
+    assert "| I am␛ glad | I am sad |\n| so happy |  |" in report
+
+
 @pytest.mark.slow
 async def test_a_real_model_is_steered_held_and_released() -> None:
     prompt = "Once upon a time there was a girl named Lily. She felt very"
