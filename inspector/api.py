@@ -984,21 +984,23 @@ class Run(Branch):
                     update(done, False)
             finally:
                 update(done, True)
-        with self._line.lock:
-            if self._request is not None and self._line.pending is self:
-                try:
-                    self._line.wait(self._request)
-                finally:
-                    self._end(len(self._came))
+        self._finish()
         return self
 
-    def _end(self, count: int) -> None:
-        """End it with a number of its steps; the others are forgotten."""
-        self._line.pending = None
-        if count:
-            self._node = self._came[count - 1].node
-            self._owner._went(self._node)
-        del self._came[count:]
+    def _finish(self, given: int | None = None) -> None:
+        """Wait for its end; or stop it after a number of its steps, and forget the others."""
+        line = self._line
+        with line.lock:
+            if self._request is None or line.pending is not self:
+                return
+            try:
+                (line.wait if given is None else line.stop)(self._request)
+            finally:
+                line.pending = None
+                del self._came[len(self._came) if given is None else given :]
+                if self._came:
+                    self._node = self._came[-1].node
+                    self._owner._went(self._node)
 
     def __iter__(self) -> Iterator[Step]:
         given = 0
@@ -1007,7 +1009,7 @@ class Run(Branch):
                 given += 1
                 yield step
         finally:
-            self._leave(given)
+            self._finish(given)
 
     def _next(self, given: int) -> Step | None:
         """The step after a number of them; None if the run has ended before."""
@@ -1023,14 +1025,6 @@ class Run(Branch):
                 self.wait()  # raises the error of a failure
             return None
 
-    def _leave(self, given: int) -> None:
-        """Leave the loop: stop the engine, and forget the steps that were not yielded."""
-        line = self._line
-        with line.lock:
-            if self._request is not None and line.pending is self:
-                line.stop(self._request)
-                self._end(given)
-
     async def __aiter__(self) -> AsyncIterator[Step]:
         given = 0
         try:
@@ -1038,7 +1032,7 @@ class Run(Branch):
                 given += 1
                 yield step
         finally:
-            self._leave(given)
+            self._finish(given)
 
     def __len__(self) -> int:
         self.wait()

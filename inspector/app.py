@@ -26,16 +26,7 @@ from textual.widget import Widget
 
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError, RecordingError
-from engine.protocol import (
-    Configure,
-    Failure,
-    Load,
-    ModelFacts,
-    MoveTo,
-    Prefill,
-    Received,
-    Record,
-)
+from engine.protocol import Configure, Failure, Load, ModelFacts, MoveTo, Prefill, Received, Record
 from engine.settings import LoadSettings, Settings, SpeculationSettings
 from engine.thread import EngineThread
 from inspector import keys
@@ -105,18 +96,9 @@ class InspectorApp(App[int]):
 
     TITLE = "inspector"
     CSS_PATH = "inspector.tcss"
-    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 (no ClassVar in Textual's own declaration)
-        (0, "-tiny"),
-        (40, "-narrow"),
-        (80, "-normal"),
-        (120, "-wide"),
-    ]
-    VERTICAL_BREAKPOINTS = [  # noqa: RUF012
-        (0, "-flat"),
-        (10, "-short"),
-        (20, "-middle"),
-        (32, "-tall"),
-    ]
+    # no ClassVar, as in Textual's own declarations
+    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (40, "-narrow"), (80, "-normal"), (120, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (10, "-short"), (20, "-middle"), (32, "-tall")]  # noqa: RUF012
 
     def __init__(
         self,

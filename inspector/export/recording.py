@@ -134,9 +134,9 @@ def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program
     """
     held = copy.copy(timeline)
     tree, marks = copy.copy(timeline.tree), copy.copy(timeline.tree.marks)
-    tree.nodes, tree.parent, tree.followed = dict(tree.nodes), dict(tree.parent), dict(tree.followed)
-    tree.settings, tree.drafts = dict(tree.settings), dict(tree.drafts)
-    tree.interventions = dict(tree.interventions)
+    for name in tree.__struct_fields__:
+        if isinstance(own := getattr(tree, name), dict):
+            setattr(tree, name, own.copy())
     tree.children = {node: list(nodes) for node, nodes in tree.children.items()}
     marks.of, tree.marks, held.tree = dict(marks.of), marks, tree
     held.states = copy.deepcopy(timeline.states)
