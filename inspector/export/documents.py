@@ -161,11 +161,8 @@ def markdown_report(recording: Recording) -> str:
         recording: Its path is exported.
     """
     branches = paths(recording)
-    figures = [
-        *model_figures(recording),
-        *settings_figures(recording),
-        *totals(recording.timeline, recording.items),
-    ]
+    own = totals(recording.timeline, recording.items)
+    figures = [*model_figures(recording), *settings_figures(recording), *own]
     parts = [
         [f"# {escaped(recording.title)}"],
         _quoted("".join(item.text for item in recording.items)),
