@@ -21,6 +21,7 @@ from engine.model.download import DownloadProgress, download
 from engine.models_on_disk.models import listed
 from engine.settings import BY_NAME
 from inspector import keys
+from inspector.blocks.blocks import Column, number
 from inspector.cli import flags
 from inspector.cli.arguments import load_settings
 from inspector.cli.exit import INTERRUPTED, OK, leave_at_once, note, output, table, write
@@ -87,9 +88,9 @@ def run_models(args: Namespace) -> int:
         )  # fmt: skip
         return _listed(values, (), True)
     found = list(models)
-    heads = ["name", "family", *(f">{name}" for name in COLUMNS[1:])]
+    columns = Column("name", least=20), Column("family", priority=2), *map(number, COLUMNS[1:])
     rows = ((truncate(visible(each.name), _NAME), *cells(each, available).values()) for each in found)
-    write(table(heads, rows) if found else ())
+    write(table(columns, rows, fit=True) if found else ())
     for model in found:
         for remark in (*filter(None, [model.problem]), *model.notes):
             note(f"{model.name}: {remark}")
@@ -145,7 +146,8 @@ def run_sessions(args: Namespace) -> int:
          size(each.size), _about(each))
         for each in found
     )  # fmt: skip
-    return write(table(("name", "last written", "> tokens", ">     size", "prompt"), rows))
+    columns = Column("name"), Column("last written", priority=3), number("tokens"), number("size", 2)
+    return write(table((*columns, Column("prompt", least=8)), rows, fit=True))
 
 
 def _about(session: sessions.SavedSession) -> str:
@@ -233,7 +235,8 @@ def list_plugins(jsonl: bool) -> int:
         keys = ", ".join(action.way for action in each.tool.actions) if each.tool is not None else ""
         about = each.tool.actions[0].told if each.tool is not None else each.problem
         found.append({"name": each.name, "package": each.package, "keys": keys, "about": about})
-    lines = table(("name", "package", "keys", "what it shows"), (each.values() for each in found))
+    columns = map(Column, ("name", "package", "keys", "what it shows"))
+    lines = table(columns, (each.values() for each in found))
     return _listed(found, lines if found else ["No package brings a view."], jsonl)
 
 

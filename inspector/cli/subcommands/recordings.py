@@ -22,6 +22,7 @@ from engine.models_on_disk.models import all_places
 from engine.protocol import Command, Configure, Failure, Prefill, Record
 from engine.recording import save_as
 from engine.settings import LoadSettings, Settings
+from inspector.blocks.blocks import Column, number
 from inspector.cli import flags, screen
 from inspector.cli.arguments import CliRequest, load_settings, place
 from inspector.cli.exit import OK, note, output, table, write
@@ -275,7 +276,7 @@ def run_open(args: Namespace) -> int:
     Raises:
         EngineError: The file can't be read or has no request, there is no such number, or no model is known.
     """
-    from inspector.served.listing import HEADS, listed_request, listed_row
+    from inspector.served.listing import listed_request, listed_row
 
     exchanges = every = exchanges_of(args.file)
     if args.number is not None:
@@ -287,7 +288,9 @@ def run_open(args: Namespace) -> int:
         return _check(args, exchanges)
     if len(exchanges) > 1:
         lines = (json_line(listed_request(each)).rstrip() for each in exchanges)
-        write(lines if args.jsonl else table(HEADS, map(listed_row, exchanges)))
+        columns = number("number"), Column("time", priority=2), Column("kind", priority=3), Column("reply")
+        rows = map(listed_row, exchanges)
+        write(lines if args.jsonl else table((*columns, Column("asked", least=8)), rows, fit=True))
         note(f"Open one of them: inspector open FILE {exchanges[-1].number}")
         return OK
     if args.no_model or exchanges[0].body is None:

@@ -127,7 +127,7 @@ class Known(Report):
     def lines(self, record: Record) -> Iterable[str]:
         """The table of a view."""
         facts = getattr(record, "facts", None)
-        width = max(40, min(120, shutil.get_terminal_size((122, 24)).columns - 2))
+        width = self.width
         match record:
             case Failure():
                 title = TABLES[LACKED[record.command]][0]
@@ -141,7 +141,12 @@ class Known(Report):
             case _:
                 return
         proof = [f"  {checked(facts, width)}"] if isinstance(facts, CaptureFacts) else []
-        yield from (title, *(f"  {line}" for line in plain_lines(shown, width)), *proof, "")
+        yield from (title, *(f"  {line}" for line in plain_lines(shown, width, self.on_terminal)), *proof, "")
+
+    @property
+    def width(self) -> int:
+        """Cells of a line."""
+        return max(40, min(120, shutil.get_terminal_size((122, 24)).columns - 2))
 
     def path(self, node: int) -> Sequence[Item]:
         """The path's tokens up to a node; empty if its prompt wasn't opened."""
@@ -332,6 +337,10 @@ def checked(known: CaptureFacts, width: int) -> str:
     return verified(known, width)
 
 
+def _lens(read: protocol.LensRead, known: Known) -> Iterable[Block]:
+    return lens.document(read, known.path(read.node), known.width if known.on_terminal else None)
+
+
 def _intervened(read: protocol.Intervened) -> Iterator[Block]:
     yield sentence(f"{interventions.heading(read)}.")
     yield from interventions.candidates(read)
@@ -342,7 +351,7 @@ TABLES: Mapping[type[Record], tuple[str, Callable[[Any, Known], Iterable[Block]]
         "Attention", lambda read, known: attention.strongest(read, known.path(read.node), None),
     ),
     protocol.HeadsScored: ("Heads by what they do", lambda read, known: attention.roles(read)),
-    protocol.LensRead: ("Lens", lambda read, known: lens.document(read, known.path(read.node))),
+    protocol.LensRead: ("Lens", lambda read, known: _lens(read, known)),
     protocol.AttributionRead: (
         "Contributions",
         lambda read, known: attribution.bars(read, rows_of(read, range(len(read.parts)))),

@@ -48,7 +48,7 @@ class Measurements(Report):
             case _:
                 return
         width = max(40, min(100, shutil.get_terminal_size().columns - 2))
-        yield from (*plain_lines(blocks, width), "")
+        yield from (*plain_lines(blocks, width, self.on_terminal), "")
 
 
 class RaceReport(Report):

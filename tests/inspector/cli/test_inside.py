@@ -6,6 +6,7 @@ import io
 import json
 import math
 import re
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -372,3 +373,20 @@ def test_a_sweep_can_be_of_the_whole_context(one: Asked) -> None:
     assert (token.scope, context.scope) == ("token", "context")
     assert len(token.units) == len(context.units)
     assert token.units != context.units
+
+
+def test_a_table_is_no_wider_than_the_terminal_and_whole_in_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    asked = ["show", *PROMPT, "heads,lens", "--texts", "4,1", "--positions", "8"]
+    assert cli.main(asked) == 0
+    piped = capsys.readouterr().out
+    assert "share of its attention" in piped
+    assert max(map(len, piped.splitlines())) > 150
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert cli.main(asked) == 0
+    shown = capsys.readouterr().out
+    assert "its share" in shown
+    assert "5 earlier positions left out" in shown
+    assert max(map(len, shown.splitlines())) <= 80
