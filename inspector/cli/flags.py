@@ -27,6 +27,13 @@ STEER = "FILE[:STRENGTH[@LAYER]]"
 """Name of a direction in the help, with its strength and layer."""
 DOCUMENTS = ("html", "md", "csv", "txt", "svg")
 """Kinds of documents that a recording is written as."""
+EXAMPLES = {
+    "inspector completion": "inspector completion bash",
+    "inspector diff": "inspector diff pocket --bits 4 --text FILE, or inspector diff A B -p TEXT",
+    "inspector lesson": "inspector lesson new my-lesson.md, then inspector lesson check my-lesson.md",
+    "inspector open": "inspector open requests.har, or inspector open requests.har 3",
+}
+"""What to type, for the commands that need an argument."""
 METAVARS = {"float": "X", "int": "N", "texts": "TEXT", "biases": "ID=VALUE"}
 """Name of a flag's value in the help, by the kind of its setting."""
 Flags = Mapping[str, "str | tuple[str, dict[str, Any]] | Flags"]
@@ -47,6 +54,8 @@ class Parser(argparse.ArgumentParser):
         """Raise what `argparse` would print with the usage."""
         flag, _, fault = message.removeprefix("argument ").partition(": ")
         hint = f"See `{self.prog} --help`."
+        if flag == "the following arguments are required":
+            raise EngineError(f"{self.prog} needs {fault.replace(', ', ' and ')}.", f"Such as: {EXAMPLES[self.prog]}.")
         if fault == "expected one argument":
             hint = f"A value that begins with - is given as {flag.partition('/')[0]}=VALUE."
         raise EngineError(f"{message.removeprefix('argument ')}.", hint)

@@ -195,6 +195,8 @@ def run_export(args: Namespace) -> int:
         document = (
             screen.picture(recording, args.size, args.light) if picture else FORMATS[name].make(recording)
         )
+    if trace is None and args.lesson is None:
+        note("No FILE was given, so this is the demonstration that comes with the program.")
     if out is None:
         output().write(document)
         return OK

@@ -221,7 +221,7 @@ def test_bad_prompts(tmp_path: Path, complaint: Complaint) -> None:
         str(bad): "is not UTF-8 (byte 0xff at offset 3). Convert it",
         str(empty): "The prompt is empty.",
         str(tmp_path): "can't be read: Is a directory",
-        str(tmp_path / "none"): f"There is no prompt file {tmp_path}/none. Check",
+        str(tmp_path / "none"): f"There is no prompt file '{tmp_path}/none'. Check",
     }
     for name, said in files.items():
         assert said in complaint("generate", "--prompt-file", name)
@@ -239,7 +239,7 @@ def test_bad_standard_input(monkeypatch: pytest.MonkeyPatch, complaint: Complain
 
 
 def test_what_a_message_quotes_is_not_obeyed(complaint: Complaint) -> None:
-    line = complaint("generate", "--prompt-file", "\x1b[2J\x9b31m\u202e\nx")
+    line = complaint("generate", "-p", "x", "-o", "\x1b[2J\x9b31m\u202e\nx/story.trace")
     assert "\x1b" not in line
     assert "\x9b" not in line
     assert "\u202e" not in line

@@ -481,6 +481,12 @@ def test_standard_output_gets_the_document_alone(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_without_a_recording_it_says_that_it_is_the_demonstration(tmp_path: Path) -> None:
+    ran = command("export", "--to", "txt", "-o", "-", cwd=tmp_path)
+    assert ran.stdout.startswith("Once upon a time")
+    assert "this is the demonstration" in ran.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
