@@ -36,6 +36,8 @@ EXAMPLES = {
 """What to type, for the commands that need an argument."""
 METAVARS = {"float": "X", "int": "N", "texts": "TEXT", "biases": "ID=VALUE"}
 """Name of a flag's value in the help, by the kind of its setting."""
+BIASES = """add VALUE to the logit of a token, which is named by its id or its text: 451=-5, '" cat"=2'; without a VALUE
+it is forbidden; may be repeated"""
 Flags = Mapping[str, "str | tuple[str, dict[str, Any]] | Flags"]
 """Flags, or groups of them, as `add` takes them."""
 
@@ -71,7 +73,9 @@ def command_parser(name: str, description: str | None, epilog: str | None, flags
         flags: As for `add`.
     """
     prog = f"inspector {name}".rstrip()
-    made = Parser(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
+    arguments = [each.split()[-1] for each in flags if each[0] != "-" and not each.endswith(":")]
+    usage = " ".join([prog, *arguments, "[flags]"])
+    made = Parser(prog=prog, usage=usage, description=description, epilog=epilog, allow_abbrev=False)
     add(made, flags)
     return made
 
@@ -174,7 +178,7 @@ THEME: Flags = {
 }
 SYSTEM: Flags = {"--system-prompt TEXT": "system message of the chat template"}
 CHAT: Flags = {
-    "--messages FILE": "a conversation as JSON, in place of a prompt: a list of objects with role and content, or "
+    "--messages FILE": "a conversation as JSON, instead of a prompt: a list of objects with role and content, or "
                        '{"messages": [...], "tools": [...]}; - reads standard input',
     "--chat-template-config JSON": "variables for the chat template, as a JSON object, such as "
                                    """'{"enable_thinking": false}'""",
@@ -218,7 +222,7 @@ def settings(fields: Iterable[Setting], read: Callable[[str], Any] | None = None
             case "texts":
                 flags[spelling] = several, {"action": "append", "type": unescaped}
             case "biases":
-                flags[spelling] = f"{field.help}; may be repeated", {"action": "extend", "type": field.biases}
+                flags[spelling] = BIASES, {"action": "extend", "type": field.biases}
             case _:
                 default = "random" if field is BY_NAME["seed"] else field.format(field.default)
                 default = f"the model's own, or else {default}" if field.name in MODELS_OWN else default

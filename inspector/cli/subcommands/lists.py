@@ -56,11 +56,11 @@ def models_parser() -> flags.Parser:
     epilog = (
         "bits: those of most weights. KV/token: the memory that one more token takes in the cache, in the type of the "
         "files. fits: the longest context for which weights x 1.1 + KV fit into the memory that is free now; on a Mac, "
-        "into the installed memory. To open one: inspector --model NAME, or its path. The same command continues an "
-        "interrupted download; every file is checked against the hash that the hub states."
+        "into the installed memory. To open one: inspector --model NAME, or its path. --get continues an interrupted "
+        "download, and checks every file against the hash that the hub states."
     )
     return flags.command_parser("models", models_parser.__doc__, epilog, {
-        "directories DIR": ("list only the models in these directories, two levels deep", {"nargs": "*"}),
+        "directories [DIR]": ("list only the models in these directories, two levels deep", {"nargs": "*"}),
         "--get ID": "download this model from the hub (HF_ENDPOINT) into the hub's cache",
         **flags.jsonl("table"),
     })  # fmt: skip
@@ -163,9 +163,10 @@ def _about(session: sessions.SavedSession) -> str:
 
 
 def doctor_parser() -> flags.Parser:
-    """Say what a bug report needs of this machine: versions, devices, memory and terminal; and compare what the program
-    computes here with mlx_lm: a prompt's forward, some steps, the KV cache with a fresh one, and two ranks. Each check
-    has a line: ok, or the difference beside the one that rounding explains. The report has no path, prompt or token."""
+    """List what a bug report needs of this machine: versions, devices, memory and terminal; and compare what the
+    program computes here with mlx_lm: a prompt's forward pass, some steps, the KV cache with a fresh one, and two
+    ranks. Each check has a line: ok, or the difference beside the one that rounding explains. The report has no path,
+    prompt or token."""
     return flags.command_parser("doctor", doctor_parser.__doc__, f"{flags.EXIT_STATUS} 3 if a check fails.", {
         **flags.jsonl("lines", "one JSON object"),
         "model:": "",
@@ -267,7 +268,7 @@ def completion_parser() -> flags.Parser:
     ways = "; ".join(f"{shell}: {way}" for shell, way in SHELLS.items())
     description = "Print the code that makes a shell complete subcommands, flags, names of sessions and presets, and " \
                   f"other values with tab. Put one line into your shell's start-up file. {ways}."  # fmt: skip
-    shell: flags.Flags = {"shell": ("the shell whose code to print", {"choices": SHELLS})}
+    shell: flags.Flags = {"shell SHELL": ("the shell whose code to print", {"choices": SHELLS})}
     return flags.command_parser("completion", description, flags.EXIT_STATUS, shell)
 
 

@@ -135,8 +135,7 @@ def export_parser() -> flags.Parser:
         "--to FORMAT": (f"{', '.join(flags.DOCUMENTS)}: the kind of document (default: by the ending of OUT)",
                         {"type": format_name}),
         "--output -o OUT": "file to write; - is standard output (default: FILE's name, in this directory)",
-        "--node N|NAME": "select this node, or the first one of this named branch, and show the path to it and on "
-                         "along the oldest branch",
+        "--node N|NAME": "the path to node N, or to the first node of the branch NAME, and on along the oldest branch",
         "--lesson LESSON": "for a web page: the lesson that was recorded in it, by its number, name or .md file",
         "--force": "replace the file if it exists",
         "picture of the screen:": "",
@@ -260,7 +259,7 @@ def open_parser() -> flags.Parser:
         "number [N]": ("number of the request in a recording; without it the requests are listed, if there are several",
                        {"type": flags.whole}),
         "--no-model": "show only the reply, as a recording made from its logprobs; a reply without a request always "
-                      "opens so",
+                      "opens that way",
         "--output -o RECORDING": "write that recording instead of opening the screen",
         "--force": "replace the file if it exists",
         "--check": "without the screen, compare each reply, or that of request N, with the tokens computed here",

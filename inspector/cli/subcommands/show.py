@@ -67,8 +67,8 @@ def show_parser() -> flags.Parser:
         "--off UNIT,...": ("switch off these parts of the model together: L6 h1, L3 mlp, L4 attention, L2, or with "
                            "names that count from 0: blocks.5.attn.hook_z[0], model.layers.2.mlp. L6 h1 x0.5 scales "
                            "one instead", {"type": _units, "default": ()}),
-        "--scope": ("where parts are switched off or steered: in that token's forward alone, or in the whole "
-                    "context", {"choices": ("token", "context"), "default": "token"}),
+        "--scope": ("where parts are switched off or steered: in that token's forward pass alone, or in "
+                    "the whole context", {"choices": ("token", "context"), "default": "token"}),
         "--from STEP": ("with --scope context: change the model from this token on, given as in --at (default: p1)",
                         {"dest": "begin", "type": _place}),
         "--steer | --pairs": {
@@ -265,7 +265,7 @@ def _shown(args: Namespace) -> tuple[str, ...]:
     if args.layer is not None and args.pairs is None:
         raise EngineError("--layer has no effect without pairs.", "Give it with the file: --steer FILE:2@4.")
     if args.begin and args.scope == "token":
-        raise EngineError("--from has no effect on one token's forward.", "Add --scope context.")
+        raise EngineError("--from has no effect on one token's forward pass.", "Add --scope context.")
     given = (["steering"] if steered else []) + (["patching"] if patched else [])
     return tuple(dict.fromkeys((*shown, *given)))
 
@@ -325,7 +325,7 @@ BEFORE = 16
 """Tokens decoded before what is measured."""
 MEASURING: flags.Flags = {
     **flags.jsonl("tables"), **flags.PROMPT,
-    "before that:": "",
+    "what runs before it:": "",
     "--max-tokens -m N": ("tokens to decode before what is measured",
                           {"type": BY_NAME["max_tokens"].parse, "default": BEFORE}),
     **flags.named("temp", "top_p", "seed"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 import sys
 from argparse import Namespace
@@ -130,9 +131,10 @@ def diff_parser() -> flags.Parser:
         "--max-ppl-ratio X": ("upper bound of the second perplexity over the first, and its inverse the lower bound; "
                               "1 or more", {"type": flags.between(math.inf, 1.0)}),
         "output:": "",
-        **flags.jsonl("figures, which come last", "one JSON object a line, with every token,"),
-        "both models and their caches (--adapter-path is for the first model, --adapter for the second):": "",
+        **flags.jsonl("figures alone", "one JSON object a line, every token and then the figures,"),
+        "both models and their caches:": "--adapter-path is for the first model, --adapter for the second",
         **flags.MODEL,
+        "--model MODEL": argparse.SUPPRESS,  # the first model is A
     })  # fmt: skip
     made.intermixed = True  # B may come after flags
     return made
@@ -232,7 +234,7 @@ def tokens_parser() -> flags.Parser:
         "model:": "",
         "--model MODEL": "pocket, a directory, or a hub id (default: pocket)",
         "--trust-remote-code": ("run code that comes with the tokenizer", flags.NONE),
-        "taken apart; a MODEL may be a tokenizer.json, too:": "",
+        "how it is cut:": "with these two a MODEL may also be a tokenizer.json",
         "--merges": "show how each word became its tokens: BPE's merges with ranks, a unigram's best cuts, WordPiece's "
                     "steps",
         "--beside MODEL": "also show the tokens of another tokenizer, below the first one's",

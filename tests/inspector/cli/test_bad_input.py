@@ -6,6 +6,7 @@ import shlex
 
 import pytest
 
+from inspector.cli.main import SUBCOMMANDS, main
 from tests.inspector.cli.scripted import Complaint
 from tests.inspector.cli.test_main import light
 
@@ -141,3 +142,14 @@ def test_help_is_instant_and_names_the_flags(name: str) -> None:
     text = light(*name.split(), "--help")
     assert [flag for flag in HELP[name].split(";") if flag not in text] == []
     assert ("--temp" in text) == (name in ("show race", "batch"))
+
+
+@pytest.mark.parametrize("name", [*SUBCOMMANDS])
+def test_the_usage_is_one_line_that_names_the_arguments(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*name.split(), "--help"]) == 0
+    text = capsys.readouterr().out
+    usage, blank, *_ = text.split("\n")
+    assert usage.startswith(f"usage: inspector {name} ")
+    assert (usage.endswith(" [flags]"), blank) == (True, "")
+    assert ("A [B]" in usage) == (name == "diff")
+    assert "--model MODEL" not in text or name != "diff", "the first model is A"
