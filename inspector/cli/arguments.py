@@ -63,7 +63,9 @@ class CliRequest(Struct):
         """
         if (names := self.given_settings) is not None:
             self.settings = with_defaults(self.settings, facts.sampling, names)
-        idle = () if self.given is None else _notes(self.given, self.settings, self.load)
+        idle = (
+            () if self.given is None else _notes(self.given, self.settings, self.load, facts.context_window)
+        )
         self.notes += idle
         return idle
 
@@ -129,8 +131,10 @@ def known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     return {field.name: values[field.name] for field in fields(kind) if field.name in values}
 
 
-def _notes(values: Mapping[str, Any], settings: Settings, load: LoadSettings) -> tuple[str, ...]:
-    """The flags that have no effect together with the others: one sentence each."""
+def _notes(
+    values: Mapping[str, Any], settings: Settings, load: LoadSettings, window: int | None
+) -> tuple[str, ...]:
+    """The flags that have no effect together with the others, or not yet: one sentence each."""
     given = [each for each in BY_NAME.values() if each.name in values]
     default = "" if "temp" in values or "preset" in values else ", the default of this model"
     notes = [
@@ -143,6 +147,12 @@ def _notes(values: Mapping[str, Any], settings: Settings, load: LoadSettings) ->
         for each in given
         if each.needs and not (needed := BY_NAME[each.needs]).on(settings if each in FIELDS else load)
     ]
+    if "kv_bits" in values and "quantized_kv_start" not in values:
+        never = f", more than this model's {window:,}" if window and window <= load.quantized_kv_start else ""
+        begins = f"once the cache holds {load.quantized_kv_start:,} tokens{never}"
+        notes.append(f"--kv-bits takes effect {begins}. Give --quantized-kv-start 0 to begin at once.")
+    if "min_tokens" in values and settings.min_tokens > settings.max_tokens:
+        notes.append("--min-tokens is more than --max-tokens, which ends the run before.")
     return tuple(notes)
 
 
@@ -290,12 +300,14 @@ def _grammar(flag: str, value: str) -> Grammar:
     if flag == "--regex":
         return Grammar("regex", unescaped(value))
     if flag == "--choices":
+        if value and not all(value.split(",")):
+            raise SettingsError("choices", f"one of {value!r} is empty.", "Take out the comma too many.")
         return choices(tuple(value.split(",")))
     if flag == "--json-schema" and value.lstrip().startswith("{"):
         return Grammar("json-schema", value)
-    text = read_file(value, "grammar file")
     if flag == "--json-schema":
-        return Grammar("json-schema", text)
+        return Grammar("json-schema", read_file(value, "schema file", "A schema itself begins with {."))
+    text = read_file(value, "grammar file")
     return Grammar("gbnf" if PurePath(value).suffix == ".gbnf" or "::=" in text else "lark", text)
 
 

@@ -57,7 +57,9 @@ class Parser(argparse.ArgumentParser):
         flag, _, fault = message.removeprefix("argument ").partition(": ")
         hint = f"See `{self.prog} --help`."
         if flag == "the following arguments are required":
-            raise EngineError(f"{self.prog} needs {fault.replace(', ', ' and ')}.", f"Such as: {EXAMPLES[self.prog]}.")
+            raise EngineError(
+                f"{self.prog} needs {fault.replace(', ', ' and ')}.", f"Such as: {EXAMPLES[self.prog]}."
+            )
         if fault == "expected one argument":
             hint = f"A value that begins with - is given as {flag.partition('/')[0]}=VALUE."
         raise EngineError(f"{message.removeprefix('argument ')}.", hint)
@@ -443,6 +445,10 @@ def _word(word: str, argv: Sequence[str], parser: Parser, subcommands: Sequence[
     if "-p" in before or "--prompt" in before:
         return EngineError(message, "Put a prompt of several words in quotes.")
     if parser.prog == "inspector" and word:
+        if before and names_model(word):
+            return EngineError(
+                message, f"Put the model first, and one alone: inspector {shlex.quote(word)} [flags]."
+            )
         if word in subcommands:
             return EngineError(message, f"Put {word} first: inspector {word} ...")
         message = f"{shorter(word)!r} is neither a model nor a subcommand of inspector."

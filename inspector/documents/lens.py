@@ -41,12 +41,16 @@ def document(read: LensRead, path: Sequence[Item], width: int | None = None) -> 
     heads = [labels.get(column.node, "") for column in read.columns]
     if depth_of(read.columns):
         table, left = _layers(read.columns, heads), 0
-        while width is not None and left < len(heads) - 1 and max(map(cell_len, plain_lines([table]))) > width:
+        while (
+            width is not None and left < len(heads) - 1 and max(map(cell_len, plain_lines([table]))) > width
+        ):
             left += 1
             table = _layers(read.columns[left:], heads[left:])
         yield table
         if left:
-            yield sentence(f"{counted(left, 'earlier position')} left out: a wider terminal has room for more.")
+            yield sentence(
+                f"{counted(left, 'earlier position')} left out: a wider terminal has room for more."
+            )
         yield sentence(
             "Marked: the layer ranks first what the last layer does. Early layers were not trained to be read so."
         )

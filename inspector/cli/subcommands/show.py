@@ -31,6 +31,8 @@ USUAL = VIEWS[1:4]
 """The views that are shown if none are named."""
 MEASURED = ("race", "time", "cache")
 """The views with flags of their own."""
+SAMPLING = ("temp", "top_p", "min_p", "top_k", "seed")
+"""Settings of the sampler that have a flag here."""
 ELSEWHERE = {
     "batch": "batch is a subcommand: inspector batch",
     "drafts": "drafts are a flag: inspector generate --draft lookup",
@@ -57,7 +59,7 @@ def show_parser() -> flags.Parser:
                       {"type": _place}),
         "--steps N": ("generate this many tokens first", {"default": 0}),
         "--token TOKEN": "explain the logit of this token by contributions, gradients or steering; give its id or text "
-                         "(default: the token taken next)",
+                         "(default: the token taken next, or without --steps the most probable one)",
         "--against | --alone": {
             "--against TOKEN": "explain the difference between that logit and this token's (default: that of the best "
                                "other candidate)",
@@ -113,7 +115,7 @@ def show_parser() -> flags.Parser:
                                      {"type": facing_from}),
         **flags.PROMPT,
         "sampling of --steps:": "",
-        **flags.named("temp", "top_p", "min_p", "top_k", "seed"),
+        **flags.named(*SAMPLING),
         "model:": "",
         **flags.MODEL,
     })  # fmt: skip
@@ -220,7 +222,9 @@ def run_show(args: Namespace) -> int:
     from inspector.cli.writers.inside import Known, questions, refused
 
     views, pairs = _shown(args), _pairs(args)
-    request = request_from(args)
+    if not args.steps and all(getattr(args, name) is None for name in SAMPLING):
+        args.temp = 0.0  # so that the token that comes next is the most probable one
+    request = request_from(args, default_prompt=views == ("map",))  # which is the same for each prompt
     known = Known()
     known.changed = bool(args.off) or args.steer is not None
 

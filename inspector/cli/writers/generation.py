@@ -8,9 +8,10 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TextIO
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from engine import protocol
-from engine.protocol import Command, FinishReason, Record
+from engine.protocol import Command, Failure, FinishReason, Record
 from engine.settings import Settings
 from engine.timing import Tpot
 from inspector.blocks.blocks import Fact
@@ -115,7 +116,17 @@ def report(request: CliRequest, report: Report, then: Iterable[Command] = (), **
         then: Commands after the prompt.
         how: As for `run`.
     """
-    return run(request, writer(request, report), then, **how)
+    return run(
+        request, writer(request, report), then, **{"told": lambda failure: _of_flag(request, failure), **how}
+    )
+
+
+def _of_flag(request: CliRequest, failure: Failure) -> Failure:
+    """A failure of the grammar with the flag that gave it."""
+    if (grammar := request.settings.grammar) is None:
+        return failure
+    flag = {"regex": "--regex", "json-schema": "--json-schema"}.get(grammar.kind, "--grammar")
+    return replace(failure, message=failure.message.replace("The grammar can't", f"{flag} can't", 1))
 
 
 # ---- as text ------------------------------------------------------------------------------------
@@ -285,6 +296,8 @@ def _finish(summary: Summary) -> str:
     steps = counted(summary.steps, "token")
     if not summary.detail:
         return f"{summary.reason}, {steps}"
+    if summary.steered:
+        return f"{summary.reason}: {summary.detail}, {summary.steps} of them new: the prompt's last one ran again"
     return f"{summary.reason}: {summary.detail}" + ("" if summary.detail.startswith(steps) else f", {steps}")
 
 

@@ -55,6 +55,8 @@ OF_CHANGES = protocol.Intervened | protocol.HeadsSwept | protocol.DirectionMade 
 class Known(Report):
     """A table for each view; the answers so far, for the commands that depend on them."""
 
+    names = ("model", "sampling", "seed")
+
     def __init__(self) -> None:
         self.timeline = Timeline()
         self.nodes: list[int] = []
@@ -97,7 +99,7 @@ class Known(Report):
         Raises:
             PromptError: There is no such token, or none before it.
         """
-        if place is None:
+        if place in (None, (False, self.steps + 1)):
             return self.nodes[-1]
         if not (index := self.index("--at", place)):
             hint = "Give a later one, or leave --at out for the next token."

@@ -42,7 +42,10 @@ REFUSED = {
         "--prompt-file nowhere.txt": "--prompt and --prompt-file were both given.",
     },
     "beam": {"": "No prompt was given.", "-p ''": "The prompt is empty."},
-    "": {"--model pocket beam": "Put beam first: inspector beam ..."},
+    "": {
+        "--model pocket beam": "Put beam first: inspector beam ...",
+        "--no-save pocket": "Put the model first, and one alone: inspector pocket [flags].",
+    },
     "batch": {
         "": "No prompt was given.",
         "-p ''": "One of the prompts is empty.",
@@ -145,7 +148,9 @@ def test_help_is_instant_and_names_the_flags(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*SUBCOMMANDS])
-def test_the_usage_is_one_line_that_names_the_arguments(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_usage_is_one_line_that_names_the_arguments(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([*name.split(), "--help"]) == 0
     text = capsys.readouterr().out
     usage, blank, *_ = text.split("\n")

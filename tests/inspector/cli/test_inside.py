@@ -390,3 +390,15 @@ def test_a_table_is_no_wider_than_the_terminal_and_whole_in_a_pipe(
     assert "its share" in shown
     assert "5 earlier positions left out" in shown
     assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_without_steps_the_most_probable_token_is_explained_and_a_map_needs_no_prompt(
+    one: Asked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert one(AttributionRead, "contributions").tokens[0].rank == 1
+    assert one(AttributionRead, "contributions", "--at", "1").tokens[0].rank == 1
+    capsys.readouterr()
+    assert cli.main(["show", "map"]) == 0
+    printed = capsys.readouterr()
+    assert "layers 1 to 8" in printed.out
+    assert "sampling    greedy" in printed.err

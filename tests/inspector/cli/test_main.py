@@ -177,6 +177,11 @@ def test_flags_without_effect_are_said() -> None:
         .notes[0]
         .startswith("--top-k has no effect at --temp 0:")
     )
+    (late,) = known("-p", "hi", "--kv-bits", "4").notes
+    assert late.startswith("--kv-bits takes effect once the cache holds 5,000 tokens")
+    assert known("-p", "hi", "--kv-bits", "4", "--quantized-kv-start", "0").notes == ()
+    (short,) = known("-p", "hi", "--min-tokens", "9", "-m", "8").notes
+    assert short.startswith("--min-tokens is more than --max-tokens")
 
 
 @pytest.mark.parametrize("headless", [True, False], ids=["generate", "screen"])
