@@ -7,7 +7,6 @@ differ. Nothing heavy is imported, so that `--help` is instant.
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import re
 import shlex
@@ -62,7 +61,10 @@ class Parser(argparse.ArgumentParser):
             )
         if fault == "expected one argument":
             hint = f"A value that begins with - is given as {flag.partition('/')[0]}=VALUE."
-        raise EngineError(f"{message.removeprefix('argument ')}.", hint)
+        if of := re.fullmatch(r"invalid choice: (.+) \(choose from (.+)\)", fault):
+            fault = f"must be one of {of[2].replace(chr(39), '')}, not {of[1]}"
+        fault = fault.replace("invalid float value: ", "must be a number, not ")
+        raise EngineError(f"{flag}: {fault}." if fault else f"{flag}.", hint)
 
 
 def command_parser(name: str, description: str | None, epilog: str | None, flags: Flags) -> Parser:
@@ -83,27 +85,6 @@ def command_parser(name: str, description: str | None, epilog: str | None, flags
 
 
 # ---- values of flags ----------------------------------------------------------------------------
-
-
-def between(most: float, least: float = 0.0) -> Callable[[str], float]:
-    """Reads a number between two bounds.
-
-    Args:
-        most: It may be; infinity where it has no upper bound.
-        least: It may be.
-    """
-
-    def read(typed: str) -> float:
-        try:
-            value = float(typed)
-        except ValueError:
-            value = math.nan
-        if not (least <= value <= most and math.isfinite(value)):
-            upper = f" to {most:g}" if math.isfinite(most) else " up"
-            raise argparse.ArgumentTypeError(f"must be a number from {least:g}{upper}, not {typed!r}")
-        return value
-
-    return read
 
 
 def whole(text: str) -> int:
@@ -386,8 +367,11 @@ WORDS = {
     "resume": "--resume",
     "list": "sessions",
     "compare": "diff",
+    "inside": "show",
+    "keys": "--keys",
+    "prefix": "open",
 }
-"""Words of other programs' command lines, and what is typed here after `inspector`."""
+"""Words of other command lines, and what is typed here after `inspector`."""
 
 
 def answer(

@@ -5,6 +5,7 @@ A recording is shown and written without MLX; what a server answered is compared
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from inspector.served.replies import Exchange
     from inspector.served.rescoring import Rescored, Rescoring
 
-_SPEEDS = "0.25, 0.5, 1, 2, 5, 10, max"
+SPEEDS = {"0.25": 0.25, "0.5": 0.5, "1": 1.0, "2": 2.0, "5": 5.0, "10": 10.0, "max": math.inf}
 
 
 def replay_parser() -> flags.Parser:
@@ -54,22 +55,11 @@ def replay_parser() -> flags.Parser:
         "trace [FILE]": "a recording, a name that `inspector sessions` lists, or batch or second-model, which come "
                         "with the program (default: the demonstration)",
         "--play": "play it from its beginning; otherwise it opens at its end",
-        "--speed X": (f"multiple of the recorded pace: {_SPEEDS}", {"type": speed, "default": "1"}),
+        "--speed X": (f"multiple of the recorded pace: {', '.join(SPEEDS)}", {"choices": SPEEDS, "default": "1"}),
         "--follow": "follow a recording that another program is writing; you can look around, and change nothing",
         "--no-save": "do not save what you add when you continue live",
         **flags.THEME,
     })  # fmt: skip
-
-
-def speed(text: str) -> float:
-    """A speed of the replay by its name.
-
-    Raises:
-        ArgumentTypeError: It is none of them.
-    """
-    if text not in _SPEEDS.split(", "):
-        raise ArgumentTypeError(f"must be one of {_SPEEDS}, not {text!r}")
-    return float("inf" if text == "max" else text)
 
 
 def named(name: str | None) -> tuple[Path, bool]:
@@ -101,15 +91,15 @@ def run_replay(args: Namespace) -> int:
         raise EngineError("--follow shows what comes, so it can't --play from the start.", hint)
     growing = sessions.find(args.trace or "", growing=True) if args.follow else None
     path, shipped = (growing, False) if growing is not None else named(args.trace)
-    path = checked(path)
+    path, speed = checked(path), SPEEDS[args.speed]
     screen.check_terminal(instead="Without one, use inspector export.")
     from inspector.config.preferences import SavedPreferences
     from inspector.views import FOLLOWING, TOOLS, with_lesson
 
     if args.follow:
-        look, opening = SavedPreferences().read().values, Opening(path, follow=True, speed=args.speed)
+        look, opening = SavedPreferences().read().values, Opening(path, follow=True, speed=speed)
         return screen.run_app(trace=opening, theme=args.theme or look.theme, begins=look, tools=FOLLOWING)
-    opening = Opening(path, play=args.play or shipped, speed=args.speed)
+    opening = Opening(path, play=args.play or shipped, speed=speed)
     tools = with_lesson(catalogue.listed(LESSON)) if args.trace is None else TOOLS
     return screen.run_app(save=screen.saved_in(args), trace=opening, theme=args.theme, tools=tools)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from argparse import Namespace
 from collections.abc import Callable
@@ -125,11 +124,11 @@ def diff_parser() -> flags.Parser:
         "--prompt -p TEXT": r"the text itself; \n and \t are escapes",
         "--window N": "tokens in a window (default: as many as fit both models)",
         "gate:": "bounds that the second model must keep; the exit status says whether it does",
-        "--max-kld BITS": ("upper bound of the mean KL divergence per token", {"type": flags.between(math.inf)}),
+        "--max-kld BITS": ("upper bound of the mean KL divergence per token", {"type": float}),
         "--min-same-top SHARE": ("lower bound of the share of places at which both have the same most probable token, "
-                                 "0 to 1", {"type": flags.between(1.0)}),
+                                 "0 to 1", {"type": float}),
         "--max-ppl-ratio X": ("upper bound of the second perplexity over the first, and its inverse the lower bound; "
-                              "1 or more", {"type": flags.between(math.inf, 1.0)}),
+                              "1 or more", {"type": float}),
         "output:": "",
         **flags.jsonl("figures alone", "one JSON object a line, every token and then the figures,"),
         "both models and their caches:": "--adapter-path is for the first model, --adapter for the second",
@@ -163,7 +162,7 @@ def run_diff(args: Namespace) -> int:
     texts = [arguments.given_text(file, *how) for file in args.text or [None]]
     request = CliRequest(load, Settings(), jsonl=args.jsonl)
     reads = [DiffText(text, args.window, CANDIDATES if args.jsonl else 0) for text in texts]
-    reading = DiffReading(len(texts), Bounds(args.max_kld, args.min_same_top, args.max_ppl_ratio))
+    reading = DiffReading(len(texts), arguments.settings_from(Bounds, arguments.given(args)))
     return report(request, reading, [second, *reads], told=_of_text) or reading.status
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from heapq import nlargest
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from engine.protocol import LockstepEnded, LockstepMemory, LockstepOpened, LockstepRead, LockstepSpan, Record
+from engine.setting import MOST_FLOAT, Setting, SettingsStruct
 from inspector.blocks.blocks import Fact
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary
@@ -35,14 +36,14 @@ WORDS: dict[Verdict, str] = {
 }  # fmt: skip
 
 
-class Bounds(Struct, frozen=True):
+class Bounds(SettingsStruct, frozen=True):
     """Bounds that the second model must hold beside the first; None if a figure is not bounded."""
 
-    max_kld: float | None = None
+    max_kld: Annotated[Annotated[float, Meta(ge=0, le=MOST_FLOAT)] | None, Setting("")] = None
     """Mean KL divergence, in bits/token."""
-    min_same_top: float | None = None
+    min_same_top: Annotated[Annotated[float, Meta(ge=0, le=1)] | None, Setting("")] = None
     """Share of places where both have the same most probable token, 0 to 1."""
-    max_ppl_ratio: float | None = None
+    max_ppl_ratio: Annotated[Annotated[float, Meta(ge=1, le=MOST_FLOAT)] | None, Setting("")] = None
     """Ratio of the perplexities, the larger by the smaller: one that is much smaller is another model, too."""
 
 
@@ -196,7 +197,10 @@ class DiffReading(Report):
         if made.by_ids:
             by_ids = {name: getattr(made, name) for name in ("log_ratio", "ratio", "correlation", "same_top")}
             by_ids["other_perplexity"], by_ids["perplexity"] = made.perplexities
-            by_ids["probability_change"], by_ids["rms_probability_change"] = mean(made.changes), made.rms_change
+            by_ids["probability_change"], by_ids["rms_probability_change"] = (
+                mean(made.changes),
+                made.rms_change,
+            )
         return DiffSummary(
             complete=self.ended is not None,
             spans=len(made.spans),
@@ -255,7 +259,10 @@ def report(reading: DiffReading) -> Iterator[Fact]:
         "Token probability statistics": _tokens(made),
         "Where they differ most": _worst(made),
     }
-    for title, facts in (*(sections.items() if made.logprobs else ()), ("Gate", map(_judged, reading.judged))):
+    for title, facts in (
+        *(sections.items() if made.logprobs else ()),
+        ("Gate", map(_judged, reading.judged)),
+    ):
         if listed := [*facts]:
             yield f"\n====== {title} ======", ""
             yield from listed
@@ -307,7 +314,9 @@ def _tokens(made: Divergences) -> Iterator[Fact]:
         ("Mean    Δp", mean(made.changes)), ("Maximum Δp", ordered[-1]), ("Median  Δp", percentile(ordered, 0.5)),
         ("Minimum Δp", ordered[0]), ("RMS Δp", made.rms_change), ("Same top p", made.same_top),
     ):  # fmt: skip
-        value, error = (share.value, f" ± {100 * share.error:.3f}") if isinstance(share, Mean) else (share, "")
+        value, error = (
+            (share.value, f" ± {100 * share.error:.3f}") if isinstance(share, Mean) else (share, "")
+        )
         yield name, f"{100 * value:6.3f}{error} %"
 
 

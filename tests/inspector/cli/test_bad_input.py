@@ -115,7 +115,7 @@ REFUSED = {
         "check none.txt": "The name of a lesson ends in .md",
         "new a.md --find-seed": "--find-seed is a flag of `inspector lesson check`",
         "check a.md --dtype file --all-dtypes": "both given",
-        "frob a.md": "invalid choice",
+        "frob a.md": "VERB: must be one of new, check, record, run, not 'frob'.",
     },
 }  # fmt: skip
 """By what a command begins with: what is added, and what is said then."""
