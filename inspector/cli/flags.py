@@ -362,16 +362,24 @@ FOREIGN: Mapping[str, str] = {
 }
 """Flags of other programs (transformers, llama.cpp, vLLM, OpenAI's API) that no close match finds, and ours."""
 WORDS = {
-    "help": "--help",
-    "version": "--version",
-    "resume": "--resume",
-    "list": "sessions",
-    "compare": "diff",
-    "inside": "show",
-    "keys": "--keys",
-    "prefix": "open",
+    "help": "inspector --help",
+    "version": "inspector --version",
+    "resume": "inspector --resume",
+    "list": "inspector sessions",
+    "compare": "inspector diff A B",
+    "inside": "inspector show VIEW",
+    "race": "inspector show race",
+    "profile": "inspector show time",
+    "keys": "inspector --keys",
+    "bits": "inspector diff A --bits N",
+    "prefix": "inspector open FILE N",
+    "record": "mitmdump --mode reverse:URL --set hardump=FILE, and then: inspector open FILE",
+    "bench": "mlx_lm.benchmark",
+    "serve": """python -c 'import textual_serve.server as t; t.Server("inspector").serve()'""",
+    "engine": "ssh -t HOST inspector",
+    "notes": "inspector learn LESSON --present",
 }
-"""Words of other command lines, and what is typed here after `inspector`."""
+"""Words that are no subcommands here, or not any more, and what is typed instead."""
 
 
 def answer(
@@ -439,8 +447,9 @@ def _word(word: str, argv: Sequence[str], parser: Parser, subcommands: Sequence[
         if word.endswith((".trace", ".trace.zst")):
             return EngineError(message, f"Did you mean inspector replay {shlex.quote(word)}?")
         a_name = len(word) <= LONGEST_ECHO and "/" not in word  # some/model is no misspelt `models`
-        near = _nearest(word.lower(), subcommands, POSSIBLE) if a_name else ""
-        if near := WORDS.get(word.lower(), near):
+        if instead := WORDS.get(word.lower()):
+            return EngineError(message, f"Type: {instead}")
+        if a_name and (near := _nearest(word.lower(), subcommands, POSSIBLE)):
             return EngineError(message, f"Did you mean inspector {near}?")
     typed = shlex.quote(word) if len(word) <= LONGEST_ECHO else "TEXT"
     for flag, what, fits in (

@@ -50,8 +50,8 @@ WORDS = [
     (["genrate", "-p", "hi", "--jsonl"], "'genrate' is neither a model nor a subcommand of inspector. "
                  "Did you mean inspector generate?"),
     (["Beam"], "'Beam' is neither a model nor a subcommand of inspector. Did you mean inspector beam?"),
-    (["compare", "a", "b"], "subcommand of inspector. Did you mean inspector diff?"),
-    (["help"], "'help' is neither a model nor a subcommand of inspector. Did you mean inspector --help?"),
+    (["compare", "a", "b"], "subcommand of inspector. Type: inspector diff A B"),
+    (["help"], "'help' is neither a model nor a subcommand of inspector. Type: inspector --help"),
     (["my talk.trace.zst"], "subcommand of inspector. Did you mean inspector replay 'my talk.trace.zst'?"),
     (["Once upon a time"], "nor a subcommand of inspector. A prompt is given with -p: inspector -p 'Once upon a time'"),
     (["x " * 50], "A prompt is given with -p: inspector -p TEXT"),
@@ -67,8 +67,9 @@ WORDS = [
     (["no/such/place"], "'no/such/place' is neither a model nor a subcommand of inspector. A prompt is given with -p"),
     (["show", "race", "pocket"], "no 'pocket'. A model is given with --model: inspector show race --model pocket"),
     (["--model", "pocket", "generate"], "takes no 'generate'. Put generate first: inspector generate ..."),
-    (["keys"], "Did you mean inspector --keys?"),
-    (["inside"], "Did you mean inspector show?"),
+    (["keys"], "Type: inspector --keys"),
+    (["inside", "-p", "x"], "Type: inspector show VIEW"),
+    (["record", "x"], "Type: mitmdump --mode reverse:URL"),
     (["--jsonl"], "--jsonl has no effect on the screen. Use inspector generate, or add --keys."),
     (["replay", "a", "b"], "inspector replay takes no 'b'. See `inspector replay --help`."),
     ([""], "inspector takes no ''. See `inspector --help`."),
@@ -99,7 +100,9 @@ def test_what_is_suggested_is_there() -> None:
     flags = {name for parser in _parsers().values() for name in parser._option_string_actions}
     assert {wanted.partition(" ")[0] for wanted in FOREIGN.values()} <= flags
     assert not set(FOREIGN) & flags
-    assert {word for word in FOREIGN_WORDS.values() if word[0] != "-"} <= set(SUBCOMMANDS)
+    assert not FOREIGN_WORDS.keys() & SUBCOMMANDS.keys()
+    named = {typed.split()[1] for typed in FOREIGN_WORDS.values() if typed.startswith("inspector ")}
+    assert named <= {*SUBCOMMANDS, *flags}
 
 
 def test_both_spellings_of_json_are_everywhere_where_one_is() -> None:
