@@ -27,6 +27,7 @@ from inspector.texts import decoded, few, read_text_file
 
 STDIN = "-"
 """Stands for standard input, instead of a file or a text."""
+NO_STDIN = "Give the text in a file, or with -p TEXT."
 STORY = "Once upon a time"
 """The screen's prompt on the bundled model, as raw text: it continues stories."""
 GREETING = "hello"
@@ -183,7 +184,7 @@ def _prompt(args: argparse.Namespace, default: bool, model: str) -> tuple[str, b
     if args.prompt is not None and args.prompt_file is not None:
         raise PromptError("--prompt and --prompt-file were both given.", "Leave one of them out.")
     if args.prompt is not None:
-        text = typed_text(args.prompt, "Give the prompt with --prompt TEXT.")
+        text = typed_text(args.prompt)
     elif args.prompt_file is not None:
         text = read_file(args.prompt_file, "prompt file")
     elif default:
@@ -196,27 +197,26 @@ def _prompt(args: argparse.Namespace, default: bool, model: str) -> tuple[str, b
     return text, False if args.ignore_chat_template else args.chat
 
 
-def typed_text(text: str, instead: str) -> str:
+def typed_text(text: str) -> str:
     """A text of the command line with its escapes, or as `-` that of standard input; errors as for `read_stdin`."""
-    return read_stdin(instead) if text == STDIN else unescaped(text)
+    return read_stdin() if text == STDIN else unescaped(text)
 
 
-def read_stdin(instead: str, source: str = "Standard input") -> str:
+def read_stdin(source: str = "Standard input") -> str:
     """The text of standard input.
 
     Args:
-        instead: What to do if it can't be read, as a sentence.
         source: What it is called in a message.
 
     Raises:
         PromptError: It is closed, can't be read, isn't UTF-8, or has more than `TEXT_LIMIT` bytes.
     """
     if sys.stdin is None:
-        raise PromptError("Standard input is closed.", instead)
+        raise PromptError("Standard input is closed.", NO_STDIN)
     try:
         content = read_at_most(sys.stdin.buffer, TEXT_LIMIT)
     except OSError as error:
-        raise PromptError(f"Standard input can't be read: {error.strerror}.", instead) from error
+        raise PromptError(f"Standard input can't be read: {error.strerror}.", NO_STDIN) from error
     if len(content) > TEXT_LIMIT:
         raise PromptError(f"Standard input has more than {TEXT_LIMIT >> 20} MiB.", "Give a shorter text.")
     return decoded(content, source)
@@ -234,21 +234,20 @@ def read_file(name: str, kind: str = "file", mend: str = "Check the path's spell
         PromptError: It isn't there, can't be read, isn't a regular file in UTF-8, or has more than `TEXT_LIMIT` bytes.
     """
     if name == STDIN:
-        return read_stdin("Give the text in a file.")
+        return read_stdin()
     with suppress(OSError, ValueError):
         if name.startswith("/dev/") and os.path.samestat(os.stat(name), os.fstat(0)):
-            return read_stdin("Give the text in a file.", name)
+            return read_stdin(name)
     otherwise = "Give a regular file, or pipe it into standard input (-)."
     return decoded(read_text_file(name, kind, mend, otherwise), name)
 
 
-def given_text(file: str | None, prompt: str | None, command: str, purpose: str, flag: str = "") -> str:
+def given_text(file: str | None, prompt: str | None, purpose: str, flag: str = "") -> str:
     """The text that a command reads, from a file, from standard input (`-`) or as typed.
 
     Args:
         file: Its path.
         prompt: The text as it was typed.
-        command: Named if the text is missing: `inspector score`.
         purpose: What is done with it: `score`.
         flag: That names the file; empty for a positional argument.
 
@@ -259,11 +258,8 @@ def given_text(file: str | None, prompt: str | None, command: str, purpose: str,
         which = "No text was given." if file is None else f"{flag or 'A FILE'} and --prompt were both given."
         named = f"Name a file with {flag}" if flag else "Name a file"
         raise PromptError(which, f"{named}, or - for standard input, or give the text with -p TEXT.")
-    if file is None or file == STDIN:
-        instead = f"Give the text as a file: {f'{command} {flag}'.rstrip()} FILE."
-        text = typed_text(STDIN if prompt is None else prompt, instead)
-    else:
-        text = read_file(file, mend=f"Check the path's spelling, or give the text itself: {command} -p TEXT.")
+    mend = "Check the path's spelling, or give the text itself with -p TEXT."
+    text = typed_text(prompt) if prompt is not None else read_file(file or STDIN, mend=mend)
     if not text:
         raise PromptError(f"The text is empty: there is nothing to {purpose}.", "Give some text.")
     return text

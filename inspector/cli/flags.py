@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -270,49 +270,38 @@ def parsed(
         except UnicodeEncodeError:
             hint = "Put a prompt into a UTF-8 file: --prompt-file."
             raise EngineError(f"The argument {argument!a} is not UTF-8.", hint) from None
-    flag = _unknown_flag(parser, argv)  # before an argument that is missing, which it may be the cause of
+    joined, flag = _joined(parser, argv)
     unknown = [flag] if flag else []
-    if not unknown:
+    if not unknown:  # before an argument that is missing, which an unknown flag may be the cause of
         with flag_errors():
             parse = parser.parse_known_intermixed_args if parser.intermixed else parser.parse_known_args
-            args, left = parse(_joined(parser, argv))
+            args, left = parse(joined)
         unknown = [argument for argument in left if argument != "--"]
     if not unknown:
         return args
     raise answer(unknown, argv, parser, parsers)
 
 
-def _unknown_flag(parser: Parser, argv: Sequence[str]) -> str:
-    """The first argument that is written as a flag and is none; empty if all are flags."""
-    known, before = parser._option_string_actions, ""
-    for argument in argv:
-        if argument == "--":
-            break
-        is_value = before in known and known[before].nargs is None
-        # -prompt, which argparse takes for -p rompt
-        single = f"-{argument}" in known and argument not in known
-        double = argument.startswith("--") and " " not in argument and argument.partition("=")[0] not in known
-        if (single or double) and not is_value:
-            return argument
-        before = argument
-    return ""
+def _joined(parser: Parser, argv: Sequence[str]) -> tuple[list[str], str]:
+    """The arguments, a value that begins with a hyphen joined to its flag, and the first flag that is none.
 
-
-def _joined(parser: Parser, argv: Sequence[str]) -> list[str]:
-    """The arguments, a value that begins with a hyphen joined to its flag: argparse takes -hello for -h ello."""
-    known, joined, left = parser._option_string_actions, [], deque(argv)
+    argparse takes -hello for -h ello, and -prompt for -p rompt.
+    """
+    known, joined, left = parser._option_string_actions, list[str](), deque(argv)
     while left and left[0] != "--":
         argument = left.popleft()
-        if left and argument in known and known[argument].nargs is None and _is_value(left[0], known):
-            argument += f"={left.popleft()}"
+        name, lacks_hyphen = argument.partition("=")[0], f"-{argument}" in known and argument not in known
+        if lacks_hyphen or (argument.startswith("--") and " " not in argument and name not in known):
+            return joined, argument
+        if argument in known and known[argument].nargs is None and left:
+            value = left.popleft()
+            name, one_hyphen = value.partition("=")[0], value.startswith("-") and not value.startswith("--")
+            if one_hyphen and value not in known and f"-{name}" not in known:
+                argument += f"={value}"
+            else:
+                joined, argument = [*joined, argument], value
         joined.append(argument)
-    return [*joined, *left]
-
-
-def _is_value(argument: str, known: Container[str]) -> bool:
-    """True if an argument that begins with one hyphen is no flag, nor one that lacks a hyphen, as -prompt does."""
-    one_hyphen = argument.startswith("-") and not argument.startswith("--")
-    return one_hyphen and argument not in known and f"-{argument.partition('=')[0]}" not in known
+    return [*joined, *left], ""
 
 
 @contextmanager

@@ -85,14 +85,10 @@ def run_screen(args: argparse.Namespace) -> int:
     if args.version:
         print(f"inspector {version()}", file=output())
         return OK
-    if args.keys:
-        from inspector.cli.subcommands.lists import list_keys
+    if args.keys or args.plugins:
+        from inspector.cli.subcommands import lists
 
-        return list_keys(args.keys_jsonl)
-    if args.plugins:
-        from inspector.cli.subcommands.lists import list_plugins
-
-        return list_plugins(args.keys_jsonl)
+        return (lists.list_keys if args.keys else lists.list_plugins)(args.keys_jsonl)
     if args.keys_jsonl:
         raise EngineError("--jsonl has no effect on the screen.", "Use inspector generate, or add --keys.")
     check_terminal(args.prompt == "-")

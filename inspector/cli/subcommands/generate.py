@@ -203,7 +203,7 @@ def prompts_from(args: Namespace) -> list[str]:
     """
     texts: list[str] = []
     for text in args.prompt or ():
-        given_one = arguments.typed_text(text, "Give prompts with --prompt TEXT.")
+        given_one = arguments.typed_text(text)
         texts += _cut(args, given_one) if text == arguments.STDIN else [given_one]
     if args.prompt_file is not None:
         texts += _cut(args, arguments.read_file(args.prompt_file, "prompt file"))

@@ -103,9 +103,7 @@ def test_bad_input_is_one_line(file: Path, complaint: Complaint, monkeypatch: py
     assert complaint("score", "-p", "").startswith("The text is empty")
     assert complaint("score", "--candidates", "0", str(file)).startswith("--candidates")
     monkeypatch.setattr(sys, "stdin", None)
-    assert complaint("score", "-") == (
-        "Standard input is closed. Give the text as a file: inspector score FILE."
-    )
+    assert complaint("score", "-") == "Standard input is closed. Give the text in a file, or with -p TEXT."
 
 
 # ---- what is written --------------------------------------------------------------------------

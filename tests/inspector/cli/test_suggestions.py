@@ -60,7 +60,7 @@ WORDS = [
     (["generate", "a b"], "inspector generate takes no 'a b'. A prompt is given with -p: inspector generate -p 'a b'"),
     (["beam", "a b"], "inspector beam takes no 'a b'. A prompt is given with -p: inspector beam -p 'a b'"),
     (["show", "race", "a b"], "show race takes no 'a b'. A prompt is given with -p: inspector show race -p 'a b'"),
-    (["score", "a b"], "There is no file 'a b'. Check the path's spelling, or give the text itself: inspector score"),
+    (["score", "a b"], "There is no file 'a b'. Check the path's spelling, or give the text itself with -p TEXT."),
     (["generate", "-p", "Once", "upon", "a"], "generate takes no 'upon'. Put a prompt of several words in quotes."),
     (["generate", "-p", "x", "--", "y"], "inspector generate takes no 'y'."),
     (["generate", "a/b"], "takes no 'a/b'. A model is given with --model: inspector generate --model a/b"),
