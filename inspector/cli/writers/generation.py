@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TextIO
@@ -14,7 +15,8 @@ from engine import protocol
 from engine.protocol import Command, Failure, FinishReason, Record
 from engine.settings import Settings
 from engine.timing import Tpot
-from inspector.blocks.blocks import Fact
+from inspector.blocks.blocks import Block, Fact
+from inspector.blocks.paint import plain_lines
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary, Writer, run
 from inspector.cli.exit import output
@@ -42,6 +44,15 @@ class Report:
     """Words before the progress of a measurement."""
     on_terminal = False
     """True if the lines of text go to a terminal."""
+
+    @property
+    def width(self) -> int:
+        """Cells of a line."""
+        return max(40, min(120, shutil.get_terminal_size((122, 24)).columns - 2))
+
+    def drawn(self, blocks: Iterable[Block]) -> Iterator[str]:
+        """The lines of a document, whose tables fit a terminal."""
+        return plain_lines(blocks, self.width, self.on_terminal)
 
     def take(self, record: Record) -> None:
         """Add a record, before it is written."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from argparse import Namespace
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,7 +12,6 @@ from engine import protocol
 from engine.errors import PromptError
 from engine.protocol import CaptureFacts, Command, Failure, PatchPair, Record
 from inspector.blocks.blocks import Block, sentence
-from inspector.blocks.paint import plain_lines
 from inspector.cli.arguments import CliRequest
 from inspector.cli.flags import unescaped
 from inspector.cli.writers.generation import Report
@@ -129,7 +127,6 @@ class Known(Report):
     def lines(self, record: Record) -> Iterable[str]:
         """The table of a view."""
         facts = getattr(record, "facts", None)
-        width = self.width
         match record:
             case Failure():
                 title = TABLES[LACKED[record.command]][0]
@@ -142,13 +139,8 @@ class Known(Report):
                 shown = document(record, self) if checks_hold(record) else ()
             case _:
                 return
-        proof = [f"  {checked(facts, width)}"] if isinstance(facts, CaptureFacts) else []
-        yield from (title, *(f"  {line}" for line in plain_lines(shown, width, self.on_terminal)), *proof, "")
-
-    @property
-    def width(self) -> int:
-        """Cells of a line."""
-        return max(40, min(120, shutil.get_terminal_size((122, 24)).columns - 2))
+        proof = [f"  {checked(facts, self.width)}"] if isinstance(facts, CaptureFacts) else []
+        yield from (title, *(f"  {line}" for line in self.drawn(shown)), *proof, "")
 
     def path(self, node: int) -> Sequence[Item]:
         """The path's tokens up to a node; empty if its prompt wasn't opened."""

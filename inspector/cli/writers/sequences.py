@@ -9,7 +9,6 @@ from msgspec import Struct
 from engine import protocol
 from engine.protocol import LaneEnd, Record
 from inspector.blocks.blocks import Column, Fact, number
-from inspector.blocks.paint import plain_lines
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Completion, Summary
 from inspector.cli.exit import table
@@ -99,7 +98,7 @@ class BatchReport(Report):
         """The lanes, or the draws."""
         batch, drawn = self._state.current, self._state.drawn
         if drawn is not None:
-            yield from plain_lines(frequencies(drawn), 100)
+            yield from self.drawn(frequencies(drawn))
         if batch is not None and drawn is not None:
             yield from ("", *tree_lines(drawn_tree(batch.lanes)))
         elif batch is not None:
