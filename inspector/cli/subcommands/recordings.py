@@ -120,8 +120,9 @@ def export_parser() -> flags.Parser:
              "that no spreadsheet runs it. Documents contain notes, captions and bookmarks, but not the model's " \
              f"directory. {flags.EXIT_STATUS}"  # fmt: skip
     return flags.command_parser("export", export_parser.__doc__, epilog, {
-        "trace [FILE]": "a recording, a name that `inspector sessions` lists, or a lesson by its number, name or .md "
-                        "file with its recording beside it (default: the demonstration)",
+        "trace [FILE]": "a recording, a name that `inspector sessions` lists, batch or second-model, which come with "
+                        "the program, or a lesson by its number, name or .md file with its recording beside it "
+                        "(default: the demonstration)",
         "--to FORMAT": (f"{', '.join(flags.DOCUMENTS)}: the kind of document (default: by the ending of OUT)",
                         {"type": format_name}),
         "--output -o OUT": "file to write; - is standard output (default: FILE's name, in this directory)",
@@ -205,7 +206,7 @@ def _source(args: Namespace) -> tuple[Listed | None, Path | None]:
     if catalogue.is_name(name) and (name.endswith(".md") or not os.path.isfile(name)):
         own = _read_lesson(name, lambda: catalogue.find(name))
         return listed or own, own.trace
-    return listed, sessions.find(name)
+    return listed, named(name)[0]
 
 
 def _read_lesson(name: str, read: Callable[[], Found]) -> Found:

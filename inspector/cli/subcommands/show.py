@@ -238,7 +238,10 @@ def run_show(args: Namespace) -> int:
             yield protocol.Intervene(node, args.off, args.scope, begin=args.begin)
 
     steps = [protocol.TakeStep() for _ in range(args.steps)]
-    status = report(request, known, steps, after=after, forgives=refused)
+    alone = len(views) + bool(args.off) == 1
+    status = report(request, known, steps, after=after, forgives=lambda failure: refused(failure, alone))
+    if status == OK and known.refused:
+        return bad_input(f"Not shown: {', '.join(known.refused)}, for the reason in its place.")
     if status != OK or not (failed := known.failed):
         return status
     checks, them = ("its check", "it") if len(failed) == 1 else ("their checks", "them")

@@ -39,11 +39,17 @@ from inspector.state.patching import after, pair
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 
-LACKED: Mapping[str, type[Record]] = {
+LACKED: dict[str, type[Record]] = {
     protocol.TryPosition.kind: protocol.PositionTried, protocol.ReadExperts.kind: protocol.ExpertsRead,
     protocol.ScoreHeads.kind: protocol.HeadsScored,
 }  # fmt: skip
 """Record of the answer to each command that a model may have no answer to."""
+ANSWERS: Mapping[str, type[Record]] = LACKED | {
+    protocol.ReadAttention.kind: protocol.AttentionRead, protocol.ReadLens.kind: protocol.LensRead,
+    protocol.Attribute.kind: protocol.AttributionRead, protocol.ReadGradients.kind: protocol.GradientsRead,
+    protocol.ReadScore.kind: protocol.ScoreRead, protocol.SweepHeads.kind: protocol.HeadsSwept,
+}  # fmt: skip
+"""Record of the answer to each command that may be refused while other views are shown."""
 
 
 OF_CHANGES = protocol.Intervened | protocol.HeadsSwept | protocol.DirectionMade | protocol.StrengthsSwept
@@ -70,6 +76,8 @@ class Known(Report):
         """The direction that was made last."""
         self.failed: list[str] = []
         """The views that are not shown, because one of their checks failed."""
+        self.refused: list[str] = []
+        """The views that the engine refused, although the model has what they show."""
         self.changed = False
         """True if parts are switched off, or a direction is added: most views are of the model without that."""
 
@@ -82,6 +90,8 @@ class Known(Report):
             self.steps += isinstance(record, protocol.Step)
         if isinstance(record, protocol.Tokenized):
             self.pieces = record.pieces
+        elif isinstance(record, Failure):
+            self.refused += [] if record.command in LACKED else [TABLES[ANSWERS[record.command]][0]]
         elif not checks_hold(record):
             self.failed.append(TABLES[type(record)][0])
         elif isinstance(record, protocol.DirectionMade):
@@ -129,7 +139,7 @@ class Known(Report):
         facts = getattr(record, "facts", None)
         match record:
             case Failure():
-                title = TABLES[LACKED[record.command]][0]
+                title = TABLES[ANSWERS[record.command]][0]
                 said = f"Not shown: {visible(record.message)} {visible(record.hint)}"
                 shown: Iterable[Block] = [sentence(said)]
             case _ if type(record) in TABLES:
@@ -154,9 +164,14 @@ def checks_hold(record: Record) -> bool:
     return not isinstance(facts, CaptureFacts) or facts.failed is None
 
 
-def refused(failure: Failure) -> bool:
-    """True for a failure after which the next command is sent all the same."""
-    return failure.expected and failure.command in LACKED
+def refused(failure: Failure, alone: bool = True) -> bool:
+    """True for a failure after which the next command is sent all the same.
+
+    Args:
+        failure: The failure.
+        alone: Whether one view is asked for: then only what a model may lack is forgiven.
+    """
+    return failure.expected and failure.command in (LACKED if alone else ANSWERS)
 
 
 # ---- the commands of each view -------------------------------------------------------------------

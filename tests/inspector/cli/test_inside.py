@@ -402,3 +402,14 @@ def test_without_steps_the_most_probable_token_is_explained_and_a_map_needs_no_p
     printed = capsys.readouterr()
     assert "layers 1 to 8" in printed.out
     assert "sampling    greedy" in printed.err
+
+
+def test_a_view_that_is_refused_takes_no_other_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    quantized = ("--kv-bits", "4", "--quantized-kv-start", "0")
+    assert cli.main(["show", *PROMPT, "gradients,map", *quantized]) == 2
+    printed = capsys.readouterr()
+    assert "Gradients\n  Not shown: The KV cache is quantized" in printed.out
+    assert "layers 1 to 8" in printed.out
+    assert printed.err.endswith("error: Not shown: Gradients, for the reason in its place.\n")
+    assert cli.main(["show", *PROMPT, "gradients", *quantized]) == 2
+    assert "error: The KV cache is quantized" in capsys.readouterr().err
