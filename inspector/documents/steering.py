@@ -26,7 +26,6 @@ from inspector.blocks.blocks import (
     Text,
     number,
     sentence,
-    sentences,
 )
 from inspector.display import quoted, token_label, visible
 from inspector.documents.interventions import changed_to, others, probs_of
@@ -64,7 +63,6 @@ def document(swept: StrengthsSwept) -> Iterator[Block]:
     yield Table(COLUMNS, [*map(_strength, shown)], curve="the strength")
     band = f"{swept.random} random directions of the same length (seed {swept.seed})"
     yield sentence(f"Random: the 5th to the 95th percentile of {band}; * where the logits change by more.")
-    yield from sentences([visible(swept.note)], "")
 
 
 def head(unit: Intervention, reach: str, swept: StrengthsSwept | None) -> Iterator[Block]:

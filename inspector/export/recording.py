@@ -293,8 +293,10 @@ def exported(recording: Recording) -> Exported:
 
 
 def rows_of(paths: Iterable[TreePath]) -> list[Item]:
-    """Every token of some paths, parents before their children."""
-    items = {item.node: item for path in paths for item in path.items}
+    """Every token of some paths, parents before their children; as the first path has it."""
+    items: dict[int, Item] = {}
+    for path in paths:
+        items |= {item.node: item for item in path.items if item.node not in items}
     return list(items.values())
 
 
