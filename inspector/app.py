@@ -182,7 +182,7 @@ class InspectorApp(App[int]):
         set_at_start = self._saved_breakpoints.values if breakpoints is None else breakpoints
         self.controller.runs.breakpoints.points = set_at_start
         setup, queries = self.controller.setup, self.controller.queries
-        self.recorder = Recorder(save, program, lambda: setup.load, lambda: queries.in_force, self._unsaved)
+        self.recorder = Recorder(save, program, lambda: setup.load, lambda: queries.in_force, self.announce)
         self.controller.client.listen(self.recorder.receive)
         self.playback = Playback(self.controller, self.recorder, self._live_engine, self.inbox.emit, self)
         self._notes = notes
@@ -203,10 +203,6 @@ class InspectorApp(App[int]):
             self._engine_runs = True
             self.engine.start()
         return self.engine
-
-    def _unsaved(self, why: str) -> None:
-        title = "No longer saved" if self.recorder.path is None else "Saved to another file"
-        self.notify(visible(why), title=title, severity="warning", timeout=12, markup=False)
 
     def get_driver_class(self) -> type[Driver]:
         """The driver of the terminal, or the one that Textual's own variable names, as for a browser.

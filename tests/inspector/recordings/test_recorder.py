@@ -30,7 +30,7 @@ def recording(directory: Path | None, told: list[str] | None = None) -> Recorder
         lambda: PROGRAM,
         lambda: LoadSettings("some/model"),
         lambda: Settings(temp=0.8),
-        ([] if told is None else told).append,
+        lambda text, *_: ([] if told is None else told).append(text),
     )
 
 
@@ -381,3 +381,33 @@ def test_the_first_prompt_begins_the_file(tmp_path):
     kept.receive(opened)
     assert kept.path.exists()
     kept.close()
+
+
+def test_another_model_begins_another_file(tmp_path):
+    told: list[str] = []
+    kept = recording(tmp_path, told)
+    lived(kept)
+    first, entries = kept.path, list(kept.entries)
+    lived(kept, 2)
+    assert told == ["The session with the model before is saved: ctrl+o goes back to it."]
+    assert first is not None
+    assert kept.path not in (None, first)
+    assert values(first) == [entry.value for entry in entries]
+    kept.close()
+    assert kept.saved != first
+    assert [type(value) for value in values(kept.saved)].count(Step) == 2
+
+
+def test_another_model_after_a_prompt_alone_leaves_no_file(tmp_path):
+    kept = recording(tmp_path)
+    lived(kept, 0)
+    lived(kept, 2)
+    kept.close()
+    assert list(tmp_path.glob("*.trace")) == [kept.saved]
+
+
+def test_in_memory_all_models_of_a_session_stay(tmp_path):
+    kept = recording(None)
+    lived(kept)
+    lived(kept, 2)
+    assert [type(entry.value) for entry in kept.entries].count(Step) == 7
