@@ -35,6 +35,7 @@ GREETING = "hello"
 
 
 NO_PROMPT = Prefill("", False)
+Notes = tuple[str, ...]
 
 
 class CliRequest(Struct):
@@ -64,9 +65,7 @@ class CliRequest(Struct):
         """
         if (names := self.given_settings) is not None:
             self.settings = with_defaults(self.settings, facts.sampling, names)
-        idle = (
-            () if self.given is None else _notes(self.given, self.settings, self.load, facts.context_window)
-        )
+        idle = _notes(self.given or {}, self.settings, self.load, facts.context_window)
         self.notes += idle
         return idle
 
@@ -132,9 +131,7 @@ def known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     return {field.name: values[field.name] for field in fields(kind) if field.name in values}
 
 
-def _notes(
-    values: Mapping[str, Any], settings: Settings, load: LoadSettings, window: int | None
-) -> tuple[str, ...]:
+def _notes(values: Mapping[str, Any], settings: Settings, load: LoadSettings, window: int | None) -> Notes:
     """The flags that have no effect together with the others, or not yet: one sentence each."""
     given = [each for each in BY_NAME.values() if each.name in values]
     default = "" if "temp" in values or "preset" in values else ", the default of this model"
@@ -149,9 +146,10 @@ def _notes(
         if each.needs and not (needed := BY_NAME[each.needs]).on(settings if each in FIELDS else load)
     ]
     if "kv_bits" in values and "quantized_kv_start" not in values:
-        never = f", more than this model's {window:,}" if window and window <= load.quantized_kv_start else ""
-        begins = f"once the cache holds {load.quantized_kv_start:,} tokens{never}"
-        notes.append(f"--kv-bits takes effect {begins}. Give --quantized-kv-start 0 to begin at once.")
+        begins = f"{load.quantized_kv_start:,} tokens (this model's context: {window or 'unknown'})"
+        notes.append(
+            f"--kv-bits takes effect from {begins} on. Give --quantized-kv-start 0 to begin at once."
+        )
     if "min_tokens" in values and settings.min_tokens > settings.max_tokens:
         notes.append("--min-tokens is more than --max-tokens, which ends the run before.")
     return tuple(notes)
@@ -279,17 +277,14 @@ def grammar_from(args: argparse.Namespace) -> Grammar | None:
     Raises:
         EngineError: Two are given, a file can't be read, or it is no grammar.
     """
-    values = ((flag, getattr(args, name, None)) for name, flag in GRAMMAR_FLAGS.items())
-    given = {flag: value for flag, value in values if value is not None}
-    if not given:
-        return None
+    values: dict[str, Any] = {flag: getattr(args, name, None) for name, flag in GRAMMAR_FLAGS.items()}
+    given = [flag for flag, value in values.items() if value is not None]
     if len(given) > 1:
         raise PromptError(f"{' and '.join(given)} were given.", "Give one of them: a text has one grammar.")
-    ((flag, value),) = given.items()
     try:
-        return check(_grammar(flag, value))
+        return check(_grammar(given[0], values[given[0]])) if given else None
     except SettingsError as error:
-        raise EngineError(f"{flag}: {error.message}", error.hint) from None
+        raise EngineError(f"{given[0]}: {error.message}", error.hint) from None
 
 
 def _grammar(flag: str, value: str) -> Grammar:
@@ -309,11 +304,8 @@ def _grammar(flag: str, value: str) -> Grammar:
 
 # ---- a chat: a whole conversation from a file, and what else the model's chat template gets ---
 
-INSTEAD = {
-    "prompt": "--prompt", "prompt_file": "--prompt-file", "file": "FILE", "system_prompt": "--system-prompt",
-    "ignore_chat_template": "--ignore-chat-template",
-}  # fmt: skip
-"""Flags that a conversation takes the place of."""
+INSTEAD = "prompt", "prompt_file", "file", "system_prompt", "ignore_chat_template"
+"""Values of flags that a conversation takes the place of."""
 
 
 def chat_from(args: argparse.Namespace) -> tuple[tuple[Message, ...], ChatOptions, tuple[str, ...]]:
@@ -355,11 +347,11 @@ def idle(args: argparse.Namespace, flag: str, so: str = "without") -> tuple[str,
 
 
 def _conversation(args: argparse.Namespace) -> tuple[tuple[Message, ...], str, tuple[str, ...]]:
-    clash = next((flag for name, flag in INSTEAD.items() if getattr(args, name, None)), None)
-    if clash is not None:
+    if clash := next((name for name in INSTEAD if getattr(args, name, None)), ""):
+        flag = "FILE" if clash == "file" else f"--{clash.replace('_', '-')}"
         system = 'Put it into the file as {"role": "system", ...}.'
         hint = system if "system" in clash else "Leave one of them out."
-        raise PromptError(f"--messages and {clash} were both given.", hint)
+        raise PromptError(f"--messages and {flag} were both given.", hint)
     source = "Standard input" if args.messages == STDIN else shorter(args.messages)
     value = parsed_json(source, read_file(args.messages, "file of messages"))
     fields = value if isinstance(value, dict) else {"messages": value}

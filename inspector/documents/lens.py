@@ -40,12 +40,10 @@ def document(read: LensRead, path: Sequence[Item], width: int | None = None) -> 
     labels = {item.node: token_label(item.text, item.raw) for item in path}
     heads = [labels.get(column.node, "") for column in read.columns]
     if depth_of(read.columns):
-        table, left = _layers(read.columns, heads), 0
-        while (
-            width is not None and left < len(heads) - 1 and max(map(cell_len, plain_lines([table]))) > width
-        ):
-            left += 1
+        for left in range(len(heads)):
             table = _layers(read.columns[left:], heads[left:])
+            if width is None or max(map(cell_len, plain_lines([table]))) <= width:
+                break
         yield table
         if left:
             yield sentence(

@@ -197,10 +197,7 @@ class DiffReading(Report):
         if made.by_ids:
             by_ids = {name: getattr(made, name) for name in ("log_ratio", "ratio", "correlation", "same_top")}
             by_ids["other_perplexity"], by_ids["perplexity"] = made.perplexities
-            by_ids["probability_change"], by_ids["rms_probability_change"] = (
-                mean(made.changes),
-                made.rms_change,
-            )
+            by_ids |= {"probability_change": mean(made.changes), "rms_probability_change": made.rms_change}
         return DiffSummary(
             complete=self.ended is not None,
             spans=len(made.spans),
@@ -258,11 +255,9 @@ def report(reading: DiffReading) -> Iterator[Fact]:
         "KL divergence statistics": _kl(made),
         "Token probability statistics": _tokens(made),
         "Where they differ most": _worst(made),
+        "Gate": map(_judged, reading.judged),
     }
-    for title, facts in (
-        *(sections.items() if made.logprobs else ()),
-        ("Gate", map(_judged, reading.judged)),
-    ):
+    for title, facts in sections.items():
         if listed := [*facts]:
             yield f"\n====== {title} ======", ""
             yield from listed
@@ -277,6 +272,8 @@ def _judged(judged: Judged) -> Fact:
 
 
 def _perplexity(made: Divergences, broken: str) -> Iterator[Fact]:
+    if not made.logprobs:
+        return
     if made.by_ids:
         theirs, mine = made.perplexities
         yield "Mean PPL(Q)", _with_error(theirs)
@@ -314,10 +311,10 @@ def _tokens(made: Divergences) -> Iterator[Fact]:
         ("Mean    Δp", mean(made.changes)), ("Maximum Δp", ordered[-1]), ("Median  Δp", percentile(ordered, 0.5)),
         ("Minimum Δp", ordered[0]), ("RMS Δp", made.rms_change), ("Same top p", made.same_top),
     ):  # fmt: skip
-        value, error = (
-            (share.value, f" ± {100 * share.error:.3f}") if isinstance(share, Mean) else (share, "")
-        )
-        yield name, f"{100 * value:6.3f}{error} %"
+        if isinstance(share, Mean):
+            yield name, f"{100 * share.value:6.3f} ± {100 * share.error:.3f} %"
+        else:
+            yield name, f"{100 * share:6.3f} %"
 
 
 def worst_places(made: Divergences) -> list[int]:

@@ -39,19 +39,16 @@ from inspector.state.patching import after, pair
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 
-LACKED: dict[str, type[Record]] = {
+ANSWERS: Mapping[str, type[Record]] = {
     protocol.TryPosition.kind: protocol.PositionTried, protocol.ReadExperts.kind: protocol.ExpertsRead,
-    protocol.ScoreHeads.kind: protocol.HeadsScored,
-}  # fmt: skip
-"""Record of the answer to each command that a model may have no answer to."""
-ANSWERS: Mapping[str, type[Record]] = LACKED | {
-    protocol.ReadAttention.kind: protocol.AttentionRead, protocol.ReadLens.kind: protocol.LensRead,
-    protocol.Attribute.kind: protocol.AttributionRead, protocol.ReadGradients.kind: protocol.GradientsRead,
-    protocol.ReadScore.kind: protocol.ScoreRead, protocol.SweepHeads.kind: protocol.HeadsSwept,
+    protocol.ScoreHeads.kind: protocol.HeadsScored, protocol.ReadAttention.kind: protocol.AttentionRead,
+    protocol.ReadLens.kind: protocol.LensRead, protocol.Attribute.kind: protocol.AttributionRead,
+    protocol.ReadGradients.kind: protocol.GradientsRead, protocol.ReadScore.kind: protocol.ScoreRead,
+    protocol.SweepHeads.kind: protocol.HeadsSwept,
 }  # fmt: skip
 """Record of the answer to each command that may be refused while other views are shown."""
-
-
+LACKED = [*ANSWERS][:3]
+"""Those of them that a model may have no answer to."""
 OF_CHANGES = protocol.Intervened | protocol.HeadsSwept | protocol.DirectionMade | protocol.StrengthsSwept
 """The views of what a change does."""
 

@@ -178,7 +178,7 @@ def test_flags_without_effect_are_said() -> None:
         .startswith("--top-k has no effect at --temp 0:")
     )
     (late,) = known("-p", "hi", "--kv-bits", "4").notes
-    assert late.startswith("--kv-bits takes effect once the cache holds 5,000 tokens")
+    assert late.startswith("--kv-bits takes effect from 5,000 tokens")
     assert known("-p", "hi", "--kv-bits", "4", "--quantized-kv-start", "0").notes == ()
     (short,) = known("-p", "hi", "--min-tokens", "9", "-m", "8").notes
     assert short.startswith("--min-tokens is more than --max-tokens")
