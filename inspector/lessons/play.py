@@ -152,10 +152,16 @@ class LessonPlay:
 
     def tick(self) -> None:
         """Go on as far as possible: after each record, and once a frame."""
-        before = self.phase, self.problem
+        before = self._shown
         self._guarded(self._tick)
-        if (self.phase, self.problem) != before:
+        if self._shown != before:
             self.on_change()
+
+    @property
+    def _shown(self) -> tuple[object, ...]:
+        """All that the card's words follow from, within a beat."""
+        acting = self.phase is LessonPhase.ACTING
+        return self.phase, self.problem, acting and self.stage.left, self.stage.missed
 
     def _tick(self) -> None:
         if self.problem is not None or self.phase in (LessonPhase.ENDED, LessonPhase.REVEALED):

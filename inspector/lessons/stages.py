@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.protocol import (
     BeatReached,
@@ -23,7 +23,6 @@ from engine.protocol import (
     Record,
     Reroll,
 )
-from engine.settings import Settings
 from inspector.lessons.actions import Before, LessonAction
 from inspector.lessons.errors import LessonError
 from inspector.lessons.lesson import Lesson
@@ -40,6 +39,8 @@ class LessonStage(Protocol):
 
     failure: Failure | None
     """Why something that was done for the lesson was not done."""
+    missed: str
+    """A sentence on what the learner did instead of what the card asks for; empty for nothing."""
 
     @property
     def busy(self) -> bool:
@@ -74,15 +75,6 @@ class LessonStage(Protocol):
         """The lesson is left; the session stays."""
 
 
-class SessionPlace(Struct, frozen=True):
-    """A state of the session that can be gone back to."""
-
-    tip: int
-    settings: Settings
-    reroll: int
-    """How often was drawn again there."""
-
-
 class LiveStage:
     """A lesson with an engine.
 
@@ -94,7 +86,7 @@ class LiveStage:
     def __init__(self, lesson: Lesson, controller: Controller) -> None:
         self._lesson, self._controller = lesson, controller
         self._queue: deque[LessonAction | Command | Callable[[], object]] = deque()
-        self._places: dict[tuple[int, bool], SessionPlace] = {}
+        self._places: dict[tuple[int, bool], Before] = {}
         """Where beats began and were done, by number and whether they were."""
         self._beat = 0
         self._number = 0
@@ -103,6 +95,7 @@ class LiveStage:
         """True if the beat's beginning was reached: what happens before it is not the learner's doing."""
         self._before = self._snapshot()
         self.failure: Failure | None = None
+        self.missed = ""
         controller.client.listen(self._receive)
 
     def close(self) -> None:
@@ -111,7 +104,8 @@ class LiveStage:
 
     def _snapshot(self) -> Before:
         timeline = self._controller.timeline
-        return Before(timeline.tip, len(timeline.completion), self._controller.queries.in_force, [])
+        reroll = timeline.next.reroll if timeline.next is not None else 0
+        return Before(timeline.tip, len(timeline.completion), self._controller.queries.in_force, reroll)
 
     def _receive(self, record: Record) -> None:
         self._before.since.append(record)
@@ -134,7 +128,7 @@ class LiveStage:
     def begin(self, beat: int, arrived: Callable[[], object]) -> None:
         """Go there: back to a place that is known, or through all beats before it."""
         self._queue.clear()
-        self.failure, self._begun = None, False
+        self.failure, self.missed, self._begun = None, "", False
         # what the program does before a beat is done again: the beat's values may come of it
         known = [place for place in self._places if place < (beat, not self._lesson.beats[beat].begin)]
         begin = max(known, default=None)
@@ -151,7 +145,7 @@ class LiveStage:
         self._queue += self._lesson.beats[beat].begin
         self._beat, self._number = beat, 0
 
-    def _return(self, place: SessionPlace) -> None:
+    def _return(self, place: Before) -> None:
         self._queue.append(Configure(place.settings))
         if place.tip:
             self._queue += [MoveTo(place.tip), Reroll(place.reroll)]
@@ -228,23 +222,27 @@ class LiveStage:
         return not self.left
 
     def _look(self) -> None:
-        """See which of the actions were done."""
+        """See which of the actions were done, and undo a step that was taken instead."""
         while self.left and self.left[0].done(self._controller, self._before):
             self._number += 1
-            self._before = self._snapshot()
+            self._before, self.missed = self._snapshot(), ""
+        if self.left and (missed := self.left[0].missed(self._controller, self._before)):
+            self.missed = missed
+            self._before = replace(self._before, since=[])
+            if self.left[0].name != "prompt" and self._controller.timeline.tip != self._before.tip:
+                self._queue.append(MoveTo(self._before.tip))
 
     def act(self) -> None:
-        """Do the rest, once."""
-        if not self.busy:
+        """Do the rest, once, from where it begins."""
+        if not self.busy and self.left:
             self.failure = None
+            if self.left[0].name != "prompt":  # a prompt is read from anywhere
+                self._return(self._before)
             self._queue += self.left
 
     def reached(self, done: bool) -> None:
         """Keep the place, and tell the recording."""
-        timeline = self._controller.timeline
-        reroll = timeline.next.reroll if timeline.next is not None else 0
-        place = SessionPlace(timeline.tip, self._controller.queries.in_force, reroll)
-        self._places[self._beat, done] = place
+        self._places[self._beat, done] = self._snapshot()
         if not done:
             self._before, self._begun, self._number = self._snapshot(), True, 0
         self._controller.client.receive(BeatReached(self._lesson.id, self._beat, done))
@@ -261,6 +259,7 @@ class RecordedStage:
     def __init__(self, lesson: Lesson, player: Player) -> None:
         self._lesson, self._player = lesson, player
         self.failure: Failure | None = None
+        self.missed = ""
         self._beat: int | None = None
         self._wanted: tuple[int, bool] | None = None
         """The place to go to, once it was read."""

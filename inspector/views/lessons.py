@@ -34,7 +34,7 @@ from inspector.main.tool import ToolActions
 from inspector.main.view import View
 from inspector.scales import clock
 from inspector.session.playback import Opening, checked
-from inspector.state.timeline import Phase
+from inspector.state.timeline import TO_PREDICT, Phase
 from inspector.widgets.actions import (
     Action,
     ActionTable,
@@ -548,7 +548,8 @@ def card(own: LessonActions, play: LessonPlay) -> Narration:
         return Narration(title, Content(words), hints)
     body = Content("\n").join(_lines(own, play))
     hidden = frozenset() if over or play.phase is LessonPhase.REVEALED else frozenset(beat.hide)
-    return Narration(title, body, hints, beat.show, hidden, situation=_situation(play, own.following))
+    why = TO_PREDICT if play.phase in UNTIL else "hidden until it is done"
+    return Narration(title, body, hints, beat.show, hidden, why, situation=_situation(play, own.following))
 
 
 def _title(own: LessonActions, play: LessonPlay, over: bool) -> str:
@@ -613,6 +614,8 @@ def _lines(own: LessonActions, play: LessonPlay) -> Iterator[Content]:
             if play.phase is LessonPhase.ACTING and play.stage.left:
                 keys = Content(f"Press {visible(play.stage.left[0].keys)}.")
                 yield Content.styled("▶ ", "bold $text-warning") + keys
+                if play.stage.missed:
+                    yield Content.styled(visible(play.stage.missed), "$text-warning")
             elif play.phase is LessonPhase.ACTING:
                 yield Content.styled("Wait a moment", "$ink-muted")
             if own.hinted and play.beat.hint:

@@ -233,7 +233,7 @@ def test_a_fault_that_a_run_shows(session: HeadlessSession, fault: Fault) -> Non
 
 def test_an_action_of_which_nothing_comes(session: HeadlessSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """The learner would wait for ever."""
-    monkeypatch.setitem(VERBS, "set", replace(VERBS["set"], done=lambda *_: False))
+    monkeypatch.setitem(VERBS, "set", replace(VERBS["set"], done=lambda *_: False, missed=lambda *_: ""))
     found = faults_of(session, GOOD)
     line = GOOD.split("\n").index('act = "set temp=1.5"') + 1
     assert [(each.rule, each.line) for each in found] == [("ends", line)], [each.at("") for each in found]
