@@ -117,7 +117,7 @@ def _section(number: int, shown: ShownBeat, total: int) -> Element:
     waits = question is not None or bool(beat.act)
     ask.append(_reveal(shown) if waits else _why(card))
     return element(
-        "section", head, say, shown.before, element("div", *ask, class_="ask"), class_="beat", id=f"beat-{number}",
+        "section", head, say, shown.before, element("div", *ask, class_="ask"), class_="beat", id=f"card-{number}",
         aria_labelledby=f"title-{number}", data_right=card.right, data_waits="yes" if waits else None,
     )  # fmt: skip
 

@@ -107,8 +107,16 @@ class LessonAction(Struct, frozen=True):
         """True if it was done since."""
         return self.verb.done(self.given, controller, before)
 
+    def left(self, controller: Controller, before: Before) -> LessonAction:
+        """What is left of it, if a part of it was done."""
+        count = _COUNTS.get(self.name)
+        done = count(controller, before) if count is not None else 0
+        return replace(self, given=str(max(1, _times(self.given) - done))) if done else self
+
     def missed(self, controller: Controller, before: Before) -> str:
         """A sentence on what was done instead; empty if nothing was, or a part of it."""
+        if controller.timeline.tip != before.tip and self.name not in MOVING:
+            return "That changed the text. It was undone: do what the line above says."
         return self.verb.missed(self.given, controller, before)
 
     @property
@@ -174,7 +182,7 @@ def _back(given: str, controller: Controller) -> list[Command]:
 
 def _start(given: str, controller: Controller) -> list[Command]:
     steps = controller.timeline.completion
-    return [protocol.MoveTo(steps[0].parent)] if steps else []
+    return [protocol.MoveTo(steps[0].parent)] if steps else [protocol.Reroll(0)]
 
 
 def _choose(given: str, controller: Controller) -> list[Command]:
@@ -186,13 +194,28 @@ def _choose(given: str, controller: Controller) -> list[Command]:
     return [protocol.Choose(timeline.tip, found.id)]
 
 
+def _moved(controller: Controller, before: Before) -> int:
+    """How many tokens were added, or taken back."""
+    return abs(len(controller.timeline.completion) - before.steps)
+
+
+def _redrawn(controller: Controller, before: Before) -> int:
+    return sum(isinstance(each, Resampled) for each in before.since)
+
+
+MOVING = ("step", "run", "back", "start", "choose", "type", "prompt", "round", "rounds")
+"""Names of the actions that change the text."""
+_COUNTS = {"step": _moved, "back": _moved, "reroll": _redrawn}
+"""How often an action that takes several presses was done since, by its name."""
+
+
 def _stepped(given: str, controller: Controller, before: Before) -> bool:
     return len(controller.timeline.completion) == before.steps + _times(given)
 
 
 def _too_far(given: str, controller: Controller, before: Before) -> str:
     """What to say if more steps were taken, or more tokens taken back, than the card asks for."""
-    moved, asked = abs(len(controller.timeline.completion) - before.steps), _times(given)
+    moved, asked = _moved(controller, before), _times(given)
     return (
         f"That was {counted(moved, 'token')}, not {asked}. It was undone: do it again."
         if moved > asked
@@ -601,7 +624,7 @@ VERBS: dict[str, Verb] = {
         lambda given: _plural(_times(given), key_for("take_back"), key_for("take_back")), _times, missed=_too_far,
     ),
     "start": Verb(
-        "start", "Go back to the end of the prompt.", _start,
+        "start", "Go back to the end of the prompt, and there to its first draw.", _start,
         lambda given, on, before: not on.timeline.completion,
         lambda given: f"{key_for('take_back')} until the completion is empty",
     ),
@@ -619,7 +642,7 @@ VERBS: dict[str, Verb] = {
     "reroll": Verb(
         "reroll 12", "Draw again; without a number, once.",
         lambda given, on: [protocol.Reroll() for _ in range(_times(given))],
-        lambda given, on, before: sum(isinstance(each, Resampled) for each in before.since) >= _times(given),
+        lambda given, on, before: _redrawn(on, before) >= _times(given),
         lambda given: _plural(_times(given), key_for("reroll"), key_for("reroll")), _times,
     ),
     "set": Verb("set temp=1.5", "Change the sampler's settings.", _configured, _holds, _set_keys, settings_given,

@@ -60,6 +60,11 @@ class Course(Struct, frozen=True):
         """Of the whole class."""
         return sum(part.minutes for part in self.parts)
 
+    @property
+    def lesson_minutes(self) -> float:
+        """Of its lessons alone, without the talk around them."""
+        return sum(part.listed.lesson.minutes for part in self.parts)
+
     def done(self, progress: Mapping[str, LessonProgress]) -> int:
         """How many of its lessons a person went through to their ends."""
         return sum(_is_done(part, progress) for part in self.parts)
@@ -101,11 +106,6 @@ class CoursePlace(Struct, frozen=True):
     def listed(self) -> Listed:
         """The lesson."""
         return self.course.parts[self.place].listed
-
-    @property
-    def minutes(self) -> float:
-        """Minutes of the part, as the course counts them."""
-        return self.course.parts[self.place].minutes
 
     @property
     def following(self) -> CoursePlace | None:

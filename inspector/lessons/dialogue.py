@@ -18,7 +18,7 @@ from engine.protocol import (
 from inspector.display import token_label, visible
 from inspector.documents.grammar import sentences
 from inspector.lessons.headless import HeadlessSession, settle
-from inspector.lessons.lesson import LessonPhase
+from inspector.lessons.lesson import SCREENS, LessonPhase
 from inspector.lessons.play import LessonPlay
 from inspector.scales import bits, counted, milliseconds, percent, size
 from inspector.state.batch import Batches
@@ -70,7 +70,7 @@ class LessonDialogue:
         play, lesson = self._play, self._play.lesson
         self._tell_all((visible(f"{lesson.title}. {lesson.minutes:g} minutes, {len(lesson.beats)} cards."),))
         if self._first:
-            self._tell(f"It continues at card {self._first + 1}, where you left it.")
+            self._tell(f"It begins at card {self._first + 1}.")
         play.begin(self._first)
         try:
             while play.phase is not LessonPhase.ENDED:
@@ -125,7 +125,8 @@ class LessonDialogue:
         beat, timeline = self._play.beat, self._session.controller.timeline
         if revealed or "text" not in beat.hide:
             self._tell(f"Text so far: {text_so_far(timeline) or 'none'}")
-        if beat.show and (revealed or beat.show not in beat.hide):
+        told = revealed or beat.show not in (*beat.hide, *SCREENS)  # the screen opens a view at the reveal
+        if beat.show and told:
             slot = beat.slot(timeline) if revealed else None
             scope = self._play.scope
             self._tell_all(panel(beat.show, timeline, slot, [*scope.since, *scope.answers], revealed))
@@ -170,12 +171,8 @@ class LessonDialogue:
 
     def _end(self) -> None:
         play = self._play
-        asked = sum(beat.question is not None for beat in play.lesson.beats)
         self._tell("")
-        if play.lesson.about:
-            self._tell(visible(play.lesson.about))
-        if asked:
-            self._tell(play.result)
+        self._tell_all(filter(None, (visible(play.lesson.about), play.result)))
 
 
 # ---- what panels show, as lines --------------------------------------------------------------

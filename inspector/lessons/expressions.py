@@ -99,11 +99,13 @@ class Expression(Struct, frozen=True):
         if name not in FUNCTIONS:
             names = ", ".join(sorted((*FUNCTIONS, *scope.kept)))
             raise self._wrong(f"There is no quantity {name}.", f"There are {names}.", "quantity")
-        function = FUNCTIONS[name]
+        function, kind = FUNCTIONS[name], FUNCTIONS[name].gives
+        if args and kind.of_text:
+            kind = replace(kind, default=kind.of_text)
         arguments = [cast(ast.Constant, each).value for each in args]
         named = {str(each.arg): cast(ast.Constant, each.value).value for each in keywords}
         try:
-            return Subject(function.gives, function.call(scope, *arguments, **named))
+            return Subject(kind, function.call(scope, *arguments, **named))
         except TypeError as error:
             hint = f"It is written {function.usage}."
             raise self._wrong(f"{name} doesn't take these arguments.", hint) from error

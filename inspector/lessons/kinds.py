@@ -55,6 +55,8 @@ class SubjectKind(Struct, frozen=True):
     default: str
     """The field that stands for all of it."""
     fields: Mapping[str, Field]
+    of_text: str = ""
+    """The field that stands for all of it if the function was given a text; empty for `default`."""
 
 
 def token(text: str, fragile: str = "", margin: str = "") -> Value:
@@ -214,7 +216,7 @@ REROLLS = SubjectKind("draws that were repeated", "most", {
     "drawn": ("how often the token in question was drawn", lambda of: of.times),
     "count": ("how many draws", lambda of: count(len(of.draws))),
     "different": ("how many different tokens", lambda of: count(len(of.texts))),
-})  # fmt: skip
+}, of_text="drawn")  # fmt: skip
 
 # ---- grammars ---------------------------------------------------------------------------------
 
@@ -356,7 +358,7 @@ COMPLETION = SubjectKind("the completion", "length", {
     "forced": ("how many tokens were certain under a grammar", lambda of: count(sum(map(_certain, of.steps)))),
     "reason": ("why it ended: eos, stop, length; `none`", lambda of: text(of.reason or "none")),
     "detail": ("what ended it", lambda of: text(of.detail)),
-})  # fmt: skip
+}, of_text="occurrences")  # fmt: skip
 
 # ---- settings, memory and time ----------------------------------------------------------------
 

@@ -72,6 +72,9 @@ SCREENS = (
 SHOWN = (*PANELS, *SCREENS)
 """What `show` may name."""
 
+PLAYED = ("step", "run")
+"""Actions whose keys play a recording on, too."""
+
 # ---- the lesson ---------------------------------------------------------------------------------
 
 MOST_OPTIONS = 4

@@ -94,9 +94,13 @@ class LessonPlay:
 
     @property
     def result(self) -> str:
-        """The number of right predictions, in a sentence."""
-        right, asked = sum(self.right.values()), sum(beat.question is not None for beat in self.lesson.beats)
-        return f"{right} of {counted(asked, 'prediction')} {'was' if right == 1 else 'were'} right."
+        """The number of right predictions, in a sentence; empty if none was made."""
+        right, made = sum(self.right.values()), len(self.right)
+        return (
+            f"{right} of {counted(made, 'prediction')} {'was' if right == 1 else 'were'} right."
+            if made
+            else ""
+        )
 
     def know(self, kept: LessonProgress, beat: int) -> None:
         """Take what was predicted before a beat as it was kept."""

@@ -23,9 +23,10 @@ from engine.protocol import (
     Record,
     Reroll,
 )
+from inspector.keys import key_for
 from inspector.lessons.actions import Before, LessonAction
 from inspector.lessons.errors import LessonError
-from inspector.lessons.lesson import Lesson
+from inspector.lessons.lesson import PLAYED, Lesson
 from inspector.session.client import Request
 from inspector.session.controller import Controller
 from inspector.session.player import Player
@@ -41,6 +42,8 @@ class LessonStage(Protocol):
     """Why something that was done for the lesson was not done."""
     missed: str
     """A sentence on what the learner did instead of what the card asks for; empty for nothing."""
+    recorded: bool
+    """True if a recording is gone through, without an engine."""
 
     @property
     def busy(self) -> bool:
@@ -53,6 +56,10 @@ class LessonStage(Protocol):
     @property
     def left(self) -> tuple[LessonAction, ...]:
         """What is still to be done of it."""
+
+    @property
+    def keys(self) -> str:
+        """What to press for the first of it, as the end of a sentence that begins with `Press`."""
 
     def begin(self, beat: int, arrived: Callable[[], object]) -> None:
         """Go to where a beat begins; from anywhere.
@@ -95,7 +102,7 @@ class LiveStage:
         """True if the beat's beginning was reached: what happens before it is not the learner's doing."""
         self._before = self._snapshot()
         self.failure: Failure | None = None
-        self.missed = ""
+        self.missed, self.recorded = "", False
         controller.client.listen(self._receive)
 
     def close(self) -> None:
@@ -180,7 +187,7 @@ class LiveStage:
     def _send(self, wanted: LessonAction | Command) -> None:
         self._controller.timeline.select(None)
         commands = wanted.commands(self._controller) if isinstance(wanted, LessonAction) else [wanted]
-        if not commands and self._begun and wanted in self.left:
+        if not commands and self._begun and wanted in self._rest:
             self._number += 1  # it asks nothing of the engine, and no record will tell that it was done
         for command in commands:
             if isinstance(command, Configure):
@@ -214,31 +221,42 @@ class LiveStage:
     @property
     def left(self) -> tuple[LessonAction, ...]:
         """What is still to be done."""
+        return tuple(each.left(self._controller, self._before) for each in self._rest[:1]) + self._rest[1:]
+
+    @property
+    def keys(self) -> str:
+        """What to press for the first of it."""
+        return self.left[0].keys
+
+    @property
+    def _rest(self) -> tuple[LessonAction, ...]:
+        """The actions that weren't done to their end."""
         return self._lesson.beats[self._beat].act[self._number :]
 
     @property
     def done(self) -> bool:
         """True if all of it was."""
-        return not self.left
+        return not self._rest
 
     def _look(self) -> None:
         """See which of the actions were done, and undo a step that was taken instead."""
-        while self.left and self.left[0].done(self._controller, self._before):
+        while self._rest and self._rest[0].done(self._controller, self._before):
             self._number += 1
             self._before, self.missed = self._snapshot(), ""
-        if self.left and (missed := self.left[0].missed(self._controller, self._before)):
+        if self._rest and (missed := self._rest[0].missed(self._controller, self._before)):
             self.missed = missed
             self._before = replace(self._before, since=[])
-            if self.left[0].name != "prompt" and self._controller.timeline.tip != self._before.tip:
+            if self._rest[0].name != "prompt" and self._controller.timeline.tip != self._before.tip:
                 self._queue.append(MoveTo(self._before.tip))
 
     def act(self) -> None:
         """Do the rest, once, from where it begins."""
-        if not self.busy and self.left:
+        if not self.busy and self._rest:
             self.failure = None
-            if self.left[0].name != "prompt":  # a prompt is read from anywhere
+            here = replace(self._snapshot(), since=self._before.since)
+            if here != self._before and self._rest[0].name != "prompt":  # a prompt is read from anywhere
                 self._return(self._before)
-            self._queue += self.left
+            self._queue += self._rest
 
     def reached(self, done: bool) -> None:
         """Keep the place, and tell the recording."""
@@ -259,7 +277,7 @@ class RecordedStage:
     def __init__(self, lesson: Lesson, player: Player) -> None:
         self._lesson, self._player = lesson, player
         self.failure: Failure | None = None
-        self.missed = ""
+        self.missed, self.recorded = "", True
         self._beat: int | None = None
         self._wanted: tuple[int, bool] | None = None
         """The place to go to, once it was read."""
@@ -327,8 +345,16 @@ class RecordedStage:
         left = self._player.file.entries[self._player.position : place]
         return all(isinstance(entry.value, _UNSEEN) for entry in left)
 
+    @property
+    def keys(self) -> str:
+        """What to press for the first of it: a recording answers no other keys."""
+        action = self.left[0]
+        if action.verb.action or action.name in PLAYED:
+            return action.keys
+        return f"{key_for('lesson.help')}: the recording shows it"
+
     def act(self) -> None:
-        """Go on to where it was done."""
+        """Continue to the place where it was done."""
         if self._beat is not None:
             self._wanted = self._beat, True
             self.tick()

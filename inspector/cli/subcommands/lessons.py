@@ -93,7 +93,8 @@ def _list() -> Iterator[str]:
     yield from ("", "Courses, with --course NAME:")
     for course in shipped_courses():
         done = f"{course.done(progress)} of {len(course.parts)} lessons done"
-        yield from _row(f"    {course.id:<26}{course.minutes:>3g} min  ", f"{done}. {course.about}")
+        about = f"{done}. {course.about} With a class: {course.minutes:g} min."
+        yield from _row(f"    {course.id:<26}{course.lesson_minutes:>3g} min  ", about)
 
 
 def _row(name: str, about: str) -> list[str]:
@@ -255,8 +256,13 @@ def _check(args: Namespace) -> int:
         course, faults = read_course(typed(args.file))
         return _report(args, faults, len(course.parts) if course is not None else 0, "part")
     lesson, faults = _read_checked(_lesson_path(args))
-    if lesson is None or faults or args.static:
+    if lesson is None or faults:
         return _report(args, faults, len(lesson.beats) if lesson is not None else 0)
+    if args.static:
+        without = (
+            f"{args.file}: nothing is wrong without the model. Check the answers, too: leave --static out."
+        )
+        return write([without])
     load = LoadSettings(lesson.model)
     if args.find_seed or args.seeds is not None:
         tried = args.seeds or SEEDS

@@ -9,6 +9,7 @@ from inspector.cli.subcommands.lessons import learn_parser, lesson_parser, run_l
 from inspector.lessons.catalogue import LessonProgress, Progress, find, is_name, shipped
 from inspector.lessons.lesson import LessonPhase
 from inspector.main.narration import NarrationCard
+from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.header import TabLines
 from inspector.main.view import View
 from inspector.views.sampling_dialog import SamplingDialog
@@ -178,3 +179,42 @@ async def test_a_tools_own_screen_offers_no_key_that_is_the_cards(learner: Learn
     assert "⏎ go" not in learner.text()
     await learner.press("S")
     await learner.until(lambda: "⏎ go there" in learner.text())
+
+
+async def test_a_card_begins_without_look_ahead(learner: LearnerKeys) -> None:
+    await learner.press("1", "space")
+    await learner.phase(LessonPhase.REVEALED)
+    ahead = learner.app.main.panel(CandidatesPanel).ahead
+    assert ahead is not None
+    await learner.press("l")
+    assert ahead.on
+    await learner.press("enter")
+    await learner.phase(LessonPhase.ASKING)
+    assert not ahead.on
+
+
+@pytest.mark.lesson(listed=find("one-loop"), beat=4, recorded=True)
+async def test_a_recorded_card_names_the_key_that_plays_its_task(learner: LearnerKeys) -> None:
+    await learner.press("2")
+    await learner.phase(LessonPhase.ACTING)
+    assert "Press h: the recording shows it." in learner.told
+    await learner.press("backspace")
+    assert learner.app.main.status.answer.startswith("Press h: the recording shows it. ⌫ is locked")
+    await learner.press("h", "h")
+    await learner.phase(LessonPhase.REVEALED)
+
+
+@pytest.mark.lesson(beat=4, recorded=True)
+async def test_a_lesson_goes_on_with_its_model_where_the_recording_is_left(learner: LearnerKeys) -> None:
+    await learner.press("2")
+    await learner.phase(LessonPhase.ACTING)
+    recorded = learner.play
+    await learner.press("G")
+    await learner.until(lambda: learner.actions.play not in (None, recorded))
+    await learner.phase(LessonPhase.ASKING)
+    assert (learner.play.beat_number, learner.recorded) == (4, False)
+    await learner.press("2")
+    await learner.phase(LessonPhase.ACTING)
+    await learner.press("h")
+    await learner.phase(LessonPhase.REVEALED)
+    assert learner.play.right[4]

@@ -192,7 +192,9 @@ async def test_a_token_that_was_chosen_by_mistake_is_taken_back(learner: Learner
     timeline = learner.app.controller.timeline
     await learner.press("2")
     await learner.phase(LessonPhase.ACTING)
-    await learner.press("backspace", "backspace", "backspace")
+    await learner.press("backspace")
+    await learner.until(lambda: "Press ⌫ 2 times" in learner.text())
+    await learner.press("backspace", "backspace")
     await learner.until(lambda: "↓ until boy is highlighted" in learner.told)
     await learner.until(lambda: "↓ until boy is highlighted" in learner.text())
     place = timeline.tip
@@ -225,3 +227,18 @@ async def test_a_race_of_another_length_does_not_count(learner: LearnerKeys) -> 
     learner.app.controller.client.request(Race(16, 40))
     await learner.until(lambda: "That was not what the line above asks for." in learner.told)
     assert learner.play.phase is LessonPhase.ACTING
+
+
+@pytest.mark.lesson(listed=find("merges"))
+async def test_a_text_that_was_changed_by_another_key_than_the_task_s_is_put_back(
+    learner: LearnerKeys,
+) -> None:
+    client, timeline = learner.app.controller.client, learner.app.controller.timeline
+    await learner.press("2")
+    await learner.phase(LessonPhase.ACTING)
+    client.request(TakeStep())  # as a view's own key does it
+    await learner.until(lambda: "That changed the text. It was undone" in learner.told)
+    await learner.until(lambda: timeline.completion == [])
+    await learner.press("E")
+    await learner.phase(LessonPhase.REVEALED)
+    assert learner.play.right == {0: True}

@@ -34,6 +34,7 @@ def test_votes_are_whole_numbers(text: str, votes: tuple[int, ...] | None) -> No
 
 def test_large_numbers_have_three_lines() -> None:
     assert block_digits("17") == ["╶╮ ╶─┐", " │   │", "╶┴╴  ╵"]
+    assert block_digits("17 KiB") == ["╶╮ ╶─┐", " │   │", "╶┴╴  ╵ KiB"]
 
 
 async def test_a_class_is_taken_through_a_lesson(learner: LearnerKeys) -> None:
@@ -59,8 +60,22 @@ async def test_a_class_is_taken_through_a_lesson(learner: LearnerKeys) -> None:
         await learner.press("pagedown")
         await learner.until(lambda number=number: learner._left(number))  # type: ignore[misc]
     assert learner.play.phase is LessonPhase.ENDED
+    assert "predictions" not in learner.told, "the presenter made none"
+    assert "pgdn end" in learner.text()
+    await learner.press("pagedown")
+    assert learner.actions.play is None
     await learner.press("K")
     assert not learner.actions.presenting.on
+
+
+@pytest.mark.lesson(size=(60, 20), present=True)
+async def test_a_card_has_one_panel_however_the_screen_was_explored(learner: LearnerKeys) -> None:
+    arrangement = learner.app.main.arrangement
+    assert "1/6 · A number picks · 0:0" in learner.text(), "the time has its place"
+    await learner.press("S", "1", "tab", "tab", "escape")
+    assert not arrangement.enlarged
+    await learner.press("S")
+    assert arrangement.enlarged
 
 
 @pytest.mark.lesson(size=(60, 17))
