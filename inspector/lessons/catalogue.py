@@ -59,7 +59,7 @@ def of_recording(trace: Path) -> Listed | None:
 
 def is_name(name: str) -> bool:
     """True if a name is one of a lesson: its number, its id or title, or a file's that ends in .md."""
-    return name.endswith(".md") or _called(name, shipped()) is not None
+    return name.endswith(".md") or named(name, shipped()) is not None
 
 
 def shipped() -> list[Listed]:
@@ -97,7 +97,7 @@ def find(name: str) -> Listed:
     Raises:
         EngineError: There is none.
     """
-    if (each := _called(name, shipped())) is not None:
+    if (each := named(name, shipped())) is not None:
         return each
     path = typed(name)
     if path.suffix == ".md":
@@ -111,8 +111,8 @@ def find(name: str) -> Listed:
     raise EngineError(f"No lesson is called “{visible(name)}”.", hint)
 
 
-def _called(name: str, among: Iterable[Listed]) -> Listed | None:
-    """The lesson that is called so, in capitals or not; None where none is."""
+def named(name: str, among: Iterable[Listed]) -> Listed | None:
+    """The lesson with a number, id or title, in capitals or not; None if there is none."""
     wanted = " ".join(name.casefold().split())
     return next((each for each in among if wanted == str(each.number) or called(wanted, each.lesson)), None)
 

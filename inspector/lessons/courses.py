@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from engine.errors import EngineError
 from engine.files import typed
-from inspector.lessons.catalogue import FOLDER, LessonProgress, Listed, called, listed, shipped
+from inspector.lessons.catalogue import FOLDER, LessonProgress, Listed, called, listed, named, shipped
 from inspector.lessons.errors import Faults, LessonError
 from inspector.lessons.reading import TomlTable, text_of
 
@@ -247,8 +247,8 @@ def _lesson(name: str, line: int, path: Path, known: Mapping[str, Listed]) -> Li
             raise LessonError(line, error.at(name), rule="lesson") from error
         except EngineError as error:
             raise LessonError(line, error.message, error.hint, "lesson") from error
-    if name in known:
-        return known[name]
+    if (found := named(name, known.values())) is not None:
+        return found
     hint = f"There are {', '.join(known)}, and files beside this one, as exercises.md."
     raise LessonError(line, f"No lesson is called “{name}”.", hint, "lesson")
 

@@ -58,6 +58,8 @@ def run_learn(args: Namespace) -> int:
     Raises:
         EngineError: There is no such lesson or course, or no terminal.
     """
+    if args.plain and args.present:
+        raise EngineError("--plain and --present were both given.", "Leave one of them out.")
     if args.lesson is None and args.course is None:
         return write(_list())
     place = _place(args) if args.course is not None else None
@@ -227,7 +229,7 @@ def _lesson_path(args: Namespace) -> Path:
     path = typed(args.file)
     if path.suffix != ".md":
         message = f"The name of a lesson ends in .md, unlike {args.file}."
-        raise EngineError(message, f"Call it {path.stem}.md.")
+        raise EngineError(message, f"Call it {path.name.partition('.')[0]}.md.")
     return path
 
 

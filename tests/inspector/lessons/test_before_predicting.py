@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from engine.errors import EngineError
 from inspector.cli.subcommands import lessons
 from inspector.cli.subcommands.lessons import learn_parser, lesson_parser, run_learn, run_lesson
 from inspector.lessons.catalogue import LessonProgress, Progress, find, is_name, shipped
@@ -152,6 +153,11 @@ def test_a_beat_that_a_lesson_does_not_have_is_refused(number: str) -> None:
     args = learn_parser().parse_args(["3", "--plain", f"--from={number}"])
     with pytest.raises(Exception, match=rf"has no card {number}\. It has 6"):
         run_learn(args)
+
+
+def test_a_lesson_as_plain_text_is_not_presented() -> None:
+    with pytest.raises(EngineError, match="--plain and --present were both given"):
+        run_learn(learn_parser().parse_args(["3", "--plain", "--present"]))
 
 
 def test_a_lesson_is_found_by_the_title_that_the_list_prints() -> None:

@@ -74,6 +74,14 @@ def test_a_course_is_its_lessons_in_order_with_their_times() -> None:
     assert course.parts[0].say == ("Begin.", "Go on.")
 
 
+@pytest.mark.parametrize("name", ["1", "Tokens: Pieces of text", "pieces"])
+def test_a_course_names_a_lesson_as_the_command_line_does(name: str) -> None:
+    course, faults = read(GOOD.replace('"pieces"', f'"{name}"'))
+    assert faults == []
+    assert course is not None
+    assert course.parts[0].listed.lesson.id == "pieces"
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
