@@ -1,7 +1,7 @@
-"""What is done in a lesson, by the program before a beat and by the learner in it: a fixed list of actions.
+"""The actions of a lesson, taken by the program before a beat and by the learner in it: a fixed list.
 
 An action is one word and what it is given, as in `step 3` or `set temp=1.5`. Each knows the commands that do it, the
-keys with which a learner does it, and by what it can be seen that it was done, whoever did it.
+keys with which a learner does it, and the records that show that it was done.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ from inspector.state.timeline import Timeline
 Number = TypeVar("Number", int, float)
 Told = TypeVar("Told", bound=Record)
 MOST_STEPS = 1000
-"""Of one action: a lesson's trace holds each of them."""
+"""The most steps of one action: a lesson's trace holds each of them."""
 LENS_TOP, LENS_FOLLOWED = 10, 4
 """Tokens that are asked for of each layer, and candidates that are followed through all of them."""
 LANES = 8
-"""Of a batch at once, where nothing else was chosen."""
+"""Lanes of a batch at once, unless the action names a number."""
 
 
 class Before(Struct, frozen=True):
@@ -74,7 +74,7 @@ class Before(Struct, frozen=True):
     steps: int
     settings: Settings
     reroll: int = 0
-    """How often the token after the tip was drawn again."""
+    """Number of times that the token after the tip was drawn again."""
     since: list[Record] = field(default_factory=list)
     """Records since then; it grows."""
 
@@ -84,12 +84,12 @@ class LessonAction(Struct, frozen=True):
 
     name: str
     given: str
-    """What follows the name."""
+    """The text after the name."""
     line: int
 
     @property
     def verb(self) -> Verb:
-        """What the list says of it."""
+        """Its entry in the list."""
         return VERBS[self.name]
 
     def commands(self, controller: Controller) -> list[Command]:
@@ -108,7 +108,7 @@ class LessonAction(Struct, frozen=True):
         return self.verb.done(self.given, controller, before)
 
     def left(self, controller: Controller, before: Before) -> LessonAction:
-        """What is left of it, if a part of it was done."""
+        """The rest of it, if a part of it was done."""
         count = _COUNTS.get(self.name)
         done = count(controller, before) if count is not None else 0
         return replace(self, given=str(max(1, _times(self.given) - done))) if done else self
@@ -121,7 +121,7 @@ class LessonAction(Struct, frozen=True):
 
     @property
     def keys(self) -> str:
-        """How a learner does it, as the end of a sentence that begins with `Press`."""
+        """The keys that do it, as the end of a sentence that begins with `Press`."""
         return self.verb.keys(self.given)
 
     def __str__(self) -> str:
@@ -139,7 +139,7 @@ class Verb(Struct, frozen=True):
     check: Callable[[str], object] = str
     """Raises ValueError, with a sentence, where what it is given is wrong."""
     action: str = ""
-    """Id of the action whose key does all of it, in a recording, too; empty where that takes several, or an engine."""
+    """Id of the action whose key does all of it, also in a recording; empty if it takes several keys, or an engine."""
     opens: str = ""
     """Id of the action whose key begins it, where the card of a lesson takes that key otherwise."""
     missed: Callable[[str, Controller, Before], str] = lambda given, on, before: ""
@@ -195,7 +195,7 @@ def _choose(given: str, controller: Controller) -> list[Command]:
 
 
 def _moved(controller: Controller, before: Before) -> int:
-    """How many tokens were added, or taken back."""
+    """Number of tokens added, or taken back."""
     return abs(len(controller.timeline.completion) - before.steps)
 
 
@@ -206,7 +206,7 @@ def _redrawn(controller: Controller, before: Before) -> int:
 MOVING = ("step", "run", "back", "start", "choose", "type", "prompt", "round", "rounds")
 """Names of the actions that change the text."""
 _COUNTS = {"step": _moved, "back": _moved, "reroll": _redrawn}
-"""How often an action that takes several presses was done since, by its name."""
+"""Number of presses so far of the actions that take several, by name."""
 
 
 def _stepped(given: str, controller: Controller, before: Before) -> bool:
@@ -214,7 +214,7 @@ def _stepped(given: str, controller: Controller, before: Before) -> bool:
 
 
 def _too_far(given: str, controller: Controller, before: Before) -> str:
-    """What to say if more steps were taken, or more tokens taken back, than the card asks for."""
+    """The sentence for more steps taken, or more tokens taken back, than the card asks for."""
     moved, asked = _moved(controller, before), _times(given)
     return (
         f"That was {counted(moved, 'token')}, not {asked}. It was undone: do it again."
@@ -236,7 +236,7 @@ def _typed(text: str, controller: Controller, before: Before) -> bool:
 
 
 def _other_text(wanted: str, controller: Controller, before: Before) -> str:
-    """What to say if another text was added than the card asks for."""
+    """The sentence for a different text than the card asks for."""
     added = _added(controller, before)
     return f"That was “{added}”, not “{wanted}”. It was undone: do it again." if added else ""
 
@@ -273,7 +273,7 @@ def _holds(given: str, controller: Controller, before: Before) -> bool:
 
 
 def _other_settings(given: str, controller: Controller, before: Before) -> str:
-    """What to say if the settings were changed, but not to those that the card asks for."""
+    """The sentence for settings that were changed, but not to those that the card asks for."""
     in_force, wanted = controller.queries.in_force, replace(before.settings, **settings_given(given))
     if in_force == before.settings:
         return ""
@@ -336,7 +336,7 @@ def _prompted(given: str, controller: Controller, before: Before) -> bool:
 
 
 def _other_prompt(given: str, controller: Controller, before: Before) -> str:
-    """What to say if another prompt was read than the card asks for."""
+    """The sentence for a different prompt than the card asks for."""
     if not _happened(Prefilled)(given, controller, before):
         return ""
     prompt = controller.setup.prompt
@@ -353,7 +353,7 @@ OTHER = "That was not what the line above asks for. Compare, and do it again."
 
 
 def _other(kind: type[Record]) -> Callable[[str, Controller, Before], str]:
-    """What to say if something came to its end, but not as the card asks for it."""
+    """The sentence for something that ended, but not as the card asks for it."""
     happened = _happened(kind)
     return lambda given, controller, before: OTHER if happened(given, controller, before) else ""
 
@@ -362,7 +362,7 @@ def _other(kind: type[Record]) -> Callable[[str, Controller, Before], str]:
 
 
 def beam_settings(given: str) -> BeamSettings:
-    """Of a beam search as an action has them: `width=4 max_tokens=16`.
+    """Settings of a beam search as an action writes them: `width=4 max_tokens=16`.
 
     Raises:
         ValueError: One of them is none, or out of range.
@@ -381,7 +381,7 @@ def beam_settings(given: str) -> BeamSettings:
 
 
 def _searched(given: str, controller: Controller, before: Before) -> bool:
-    """True if a search with these settings, not another one, came to its end."""
+    """True if a search with exactly these settings ended."""
     wanted, right = beam_settings(given), False
     for record in before.since:
         if isinstance(record, BeamOpened):
@@ -520,7 +520,7 @@ def _rounds(given: str, controller: Controller, before: Before) -> list[DraftRou
 
 
 def _other_draft(given: str, controller: Controller, before: Before) -> str:
-    """What to say if a round was taken with another draft than the card asks for."""
+    """The sentence for a round with a different draft than the card asks for."""
     taken = any(isinstance(each, DraftRound) and each.stage == "taken" for each in before.since)
     return OTHER if taken and not _rounds(given, controller, before) else ""
 
@@ -541,7 +541,7 @@ def _verify(controller: Controller) -> list[Command]:
 
 
 def contrast(toward: str = "", away: str = "") -> Contrast:
-    """What a direction of a lesson is made of: two texts, or without them the example of the form."""
+    """The contrast that gives a direction: two texts, or without them the example of the form."""
     if not toward:
         return EXAMPLE
     return Contrast(name_of((toward,), (away,)), (toward,), (away,))
@@ -597,7 +597,6 @@ def _race_length(given: str) -> int:
 
 
 def _race_keys(given: str) -> str:
-    """In a sentence; the race may be open already, and the length is what it was last."""
     return f"{key_for('race')} for the race, ← → until its end is {given} tokens, then {key_for('race.go')}"
 
 

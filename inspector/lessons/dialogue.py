@@ -31,7 +31,7 @@ LEAVE = "q"
 
 
 class Left(Exception):
-    """Whoever answers has left."""
+    """The learner has left."""
 
 
 class LessonDialogue:
@@ -43,7 +43,7 @@ class LessonDialogue:
         ask: Writes a prompt and returns the line that is answered, None at the end of the input.
         tell: Writes a line.
         beat: The one to begin with, from 0.
-        keep: Called once a beat is revealed, whenever another one begins, and at the end.
+        keep: Called once a beat is revealed, whenever a beat begins, and at the end.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class LessonDialogue:
             Whether it came to its end.
 
         Raises:
-            LessonError: It can't go on.
+            LessonError: It can't continue.
         """
         play, lesson = self._play, self._play.lesson
         self._tell_all((visible(f"{lesson.title}. {lesson.minutes:g} minutes, {len(lesson.beats)} cards."),))
@@ -121,7 +121,7 @@ class LessonDialogue:
         self._look(revealed=False)
 
     def _look(self, revealed: bool) -> None:
-        """What the screen would show, but for what is hidden until the reveal."""
+        """Tell the contents of the screen, except for those that are hidden until the reveal."""
         beat, timeline = self._play.beat, self._session.controller.timeline
         if revealed or "text" not in beat.hide:
             self._tell(f"Text so far: {text_so_far(timeline) or 'none'}")
@@ -191,7 +191,7 @@ def text_so_far(timeline: Timeline) -> str:
 def panel(
     show: str, timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool
 ) -> Iterator[str]:
-    """What a panel or tool shows.
+    """The contents of a panel or tool.
 
     Args:
         show: Its id.
@@ -351,4 +351,4 @@ PANELS_AS_TEXT: Mapping[str, Callable[[Timeline, int | None, Sequence[Record], b
     "steering": _steering,
     "training": _text,
 }
-"""By id; for others the candidates."""
+"""The lines of panels and tools by id; for all others the candidates."""

@@ -28,7 +28,7 @@ from inspector.lessons.values import FORMS, NEAR_BORDER, NEAR_TIMED, Value
 LONGEST, DEEPEST = 200, 12
 """Characters of an expression, and levels of its tree: a parser of deep ones ends the process."""
 MOST_VALUES = 40
-"""In one text."""
+"""The most expressions in one text."""
 
 
 class Subject(Struct, frozen=True):
@@ -44,7 +44,7 @@ class Expression(Struct, frozen=True):
     source: str
     tree: ast.expr
     line: int
-    """In the lesson's file."""
+    """Its line in the lesson's file."""
 
     def value(self, scope: Scope) -> Value:
         """Its value in a run.
@@ -161,7 +161,7 @@ class Expression(Struct, frozen=True):
 
 
 def _close(left: float, right: float, timed: bool) -> str:
-    """Why a comparison of two measured numbers is not safe; empty where it is."""
+    """The reason that a comparison of two measured numbers is not safe; empty if it is."""
     apart = abs(left - right)
     if apart == 0 or apart >= (NEAR_TIMED if timed else NEAR_BORDER) * max(abs(left), abs(right)):
         return ""
@@ -270,7 +270,7 @@ class Template(Struct, frozen=True):
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
-        """Those in it."""
+        """All expressions in it."""
         return tuple(part[0] for part in self.parts if not isinstance(part, str))
 
 

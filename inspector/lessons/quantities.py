@@ -1,4 +1,4 @@
-"""What expressions look at, and the functions that they call: each reads the run's records, or asks the engine."""
+"""The functions that expressions call: each reads the run's records, or asks the engine."""
 
 from __future__ import annotations
 
@@ -69,15 +69,15 @@ class Scope:
     def __init__(self, controller: Controller) -> None:
         self.controller = controller
         self.kept: dict[str, Value] = {}
-        """By the names that the lesson gives them."""
+        """The kept values by their names in the lesson."""
         self.since: list[Record] = []
-        """What happened since the beat began."""
+        """The records since the beat began."""
         self._asked: dict[Command, Request[Command]] = {}
         """The questions of the beat."""
         self._ids: set[int] = set()
-        """Of all questions, also of the beats before: what answers them is nothing that happened."""
+        """Ids of all questions, also of the beats before: their answers are not events of the beat."""
         self._told: set[int] = set()
-        """Of those that were answered."""
+        """Ids of the questions that were answered."""
         controller.client.listen(self._receive)
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class Scope:
 
     @property
     def timeline(self) -> Timeline:
-        """What is on show."""
+        """The timeline on show."""
         return self.controller.timeline
 
     @property
@@ -97,7 +97,7 @@ class Scope:
 
     @property
     def answers(self) -> list[Record]:
-        """What came of the questions of the beat."""
+        """The answers to the questions of the beat."""
         return [record for request in self._asked.values() for record in request.records]
 
     @property
@@ -156,9 +156,9 @@ class Function(Struct, frozen=True):
     call: Callable[..., Any]
     """Given the scope and the arguments; returns what the fields of `gives` are read from."""
     help: str
-    """What it gives, in a sentence."""
+    """Its description, in a sentence."""
     usage: str
-    """How it is written: `step(3)`."""
+    """An example of its use: `step(3)`."""
 
 
 FUNCTIONS: dict[str, Function] = {}
@@ -392,7 +392,7 @@ def _contribution(scope: Scope, part: str = "") -> kinds.Written:
 
 
 def _writers(read: protocol.AttributionRead) -> Iterator[kinds.Written]:
-    """The writers, heads in the place of their attention where they are told apart."""
+    """The writers, with heads instead of their attention if these are known one by one."""
     for part in read.parts:
         where = f"L{part.layer + 1} " if part.layer is not None else ""
         heads, _ = part.heads.shape

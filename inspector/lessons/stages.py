@@ -1,4 +1,4 @@
-"""Where a lesson takes place: in a live session, or in its recording. Two makings of one protocol."""
+"""The stage of a lesson: a live session, or its recording."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class LessonStage(Protocol):
 
     @property
     def left(self) -> tuple[LessonAction, ...]:
-        """What is still to be done of it."""
+        """The rest of it."""
 
     @property
     def keys(self) -> str:
-        """What to press for the first of it, as the end of a sentence that begins with `Press`."""
+        """The keys for the first of it, as the end of a sentence that begins with `Press`."""
 
     def begin(self, beat: int, arrived: Callable[[], object]) -> None:
         """Go to where a beat begins; from anywhere.
@@ -94,10 +94,10 @@ class LiveStage:
         self._lesson, self._controller = lesson, controller
         self._queue: deque[LessonAction | Command | Callable[[], object]] = deque()
         self._places: dict[tuple[int, bool], Before] = {}
-        """Where beats began and were done, by number and whether they were."""
+        """The places where beats began, and where they were done (True), by number."""
         self._beat = 0
         self._number = 0
-        """Of the beat's actions that were done."""
+        """The number of the beat's actions that were done."""
         self._begun = False
         """True if the beat's beginning was reached: what happens before it is not the learner's doing."""
         self._before = self._snapshot()
@@ -220,12 +220,12 @@ class LiveStage:
 
     @property
     def left(self) -> tuple[LessonAction, ...]:
-        """What is still to be done."""
+        """The actions that are still to be done; of the first one the rest."""
         return tuple(each.left(self._controller, self._before) for each in self._rest[:1]) + self._rest[1:]
 
     @property
     def keys(self) -> str:
-        """What to press for the first of it."""
+        """The keys for the first of it."""
         return self.left[0].keys
 
     @property
@@ -271,7 +271,7 @@ class RecordedStage:
 
     Args:
         lesson: The lesson.
-        player: Has the recording on show; it is told once a frame to go on, by others.
+        player: Has the recording on show; others tell it once a frame to continue.
     """
 
     def __init__(self, lesson: Lesson, player: Player) -> None:
@@ -347,7 +347,7 @@ class RecordedStage:
 
     @property
     def keys(self) -> str:
-        """What to press for the first of it: a recording answers no other keys."""
+        """The keys for the first of it: a recording answers no others."""
         action = self.left[0]
         if action.verb.action or action.name in PLAYED:
             return action.keys

@@ -143,10 +143,8 @@ class LessonActions(ToolActions):
 
     def show(self) -> None:
         """Continue the lesson as far as it can."""
-        if self.play is not None and self._listed is not None and self.play.stage.recorded != self._recorded:
-            self.begin(
-                self._listed, self.play.beat_number, self.course
-            )  # the recording was left for its model
+        if self.play is not None and self.play.stage.recorded != self._recorded:
+            self._restart(self.play)  # the recording was left for its model
         if self._wanted is not None and self._ready(self._wanted[0]):
             (listed, beat), self._wanted = self._wanted, None
             self._start(listed, beat)
@@ -219,6 +217,11 @@ class LessonActions(ToolActions):
             self._present = False
             self.present()
 
+    def _restart(self, play: LessonPlay) -> None:
+        """Begin the card again in a session with the lesson's own model."""
+        if self._listed is not None:
+            self.begin(self._listed, play.beat_number, self.course)
+
     def leave(self) -> None:
         """End the lesson: the session is where the lesson found it, and what the lesson added stays in the tree."""
         self._wanted, self.course, self.awake = None, None, False
@@ -246,6 +249,9 @@ class LessonActions(ToolActions):
         if (play := self.play) is None:
             return
         if play.phase is LessonPhase.PREPARING:
+            if not self._recorded and self.controller.setup.load.model != play.lesson.model:
+                self._restart(play)
+                return
             self.hinted = False
             self.host.to_main()  # an open view would show what is to be predicted, and so would look-ahead
             if (ahead := self.host.panel(CandidatesPanel).ahead) is not None and ahead.on:
@@ -817,10 +823,12 @@ class Presenting:
                 f"The whole class sees one panel. {key_for('tab_1')}-{key_for('tab_7')} open the tabs, "
                 f"{key_for('next_view')} shows the next view, {END_PRESENTING.shown} ends it. {FONT}."
             )
-            own = Narration("Presenting", Content(body), ())
+            hint = [] if self._own.timeline.completion else [Content(body)]
+            sentence = self._sentence(self._host.arrangement.current)
+            own = Narration("Presenting", Content("\n").join([*sentence, *hint]), ())
         else:
             below = (*self._votes_lines(play), *self._font(play), *self._notes(play))
-            lines = [*self._sentence(play), own.body, *below]
+            lines = [*self._sentence(play.beat.show), own.body, *below]
             if play.phase is LessonPhase.REVEALED and play.card.number is not None:
                 lines.insert(0, Content("\n".join(block_digits(play.card.number.written()))))
             own = replace(own, body=Content("\n").join(lines))
@@ -835,10 +843,10 @@ class Presenting:
             clock=shown_time,
         )
 
-    def _sentence(self, play: LessonPlay) -> list[Content]:
-        """The end of the text, which no panel shows but its own."""
+    def _sentence(self, shown: str) -> list[Content]:
+        """The end of the text, unless the panel on show is the text's own."""
         timeline = self._own.timeline
-        if play.beat.show == self._host.arrangement.text or timeline.conceals("text"):
+        if shown == self._host.arrangement.text or timeline.conceals("text"):
             return []
         text = visible("".join(item.text for item in timeline.items[-COLUMNS:]))
         return [Content.styled(truncate_start(text, COLUMNS - 4), "bold")] if text else []

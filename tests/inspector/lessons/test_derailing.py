@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
@@ -242,3 +245,20 @@ async def test_a_text_that_was_changed_by_another_key_than_the_task_s_is_put_bac
     await learner.press("E")
     await learner.phase(LessonPhase.REVEALED)
     assert learner.play.right == {0: True}
+
+
+@pytest.mark.lesson(listed=find("one-loop"), beat=1)
+async def test_a_model_that_was_opened_while_exploring_is_not_the_lesson_s(
+    learner: LearnerKeys, tmp_path: Path
+) -> None:
+    setup, facts = learner.app.controller.setup, learner.app.controller.timeline.facts
+    assert facts is not None
+    other = shutil.copytree(facts.path, tmp_path / "other")
+    await learner.press("S")
+    setup.open(replace(setup.load, model=str(other)))
+    await learner.until(lambda: not learner.app.controller.client.outstanding)
+    before = learner.play
+    await learner.press("S")
+    await learner.until(lambda: learner.actions.play not in (None, before))
+    await learner.phase(LessonPhase.ASKING)
+    assert (setup.load.model, learner.play.beat_number) == ("pocket", 1)

@@ -192,3 +192,12 @@ async def test_the_help_begins_with_what_is_on_show(learner: LearnerKeys) -> Non
 
 
 HEADINGS = ("In every tab", "1 Next", "In a lesson", "While presenting")
+
+
+async def test_a_session_without_a_lesson_shows_its_sentence(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("6", "K", "1")
+    await rig.until(lambda: "Presenting" in rig.screen_text())
+    assert "The whole class sees one panel" not in rig.screen_text()
+    end = "".join(item.text for item in rig.app.controller.timeline.items)[-10:]
+    assert end in rig.screen_text().partition("Presenting")[2]
