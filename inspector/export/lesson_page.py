@@ -233,11 +233,9 @@ class BeatView:
 
     def _looked_at(self) -> Item | None:
         """The token that the beat is about; before the reveal only if that tells nothing. None for the next one."""
-        what, _, number = self._beat.look.partition(" ")
-        if not number.isdecimal() or (not self._revealed and (self._beat.hide or self._beat.act)):
-            return None
-        items = self._timeline.items if what == "prompt" else self._timeline.completion
-        return items[int(number) - 1] if 0 < int(number) <= len(items) else None
+        shown = self._revealed or not (self._beat.hide or self._beat.act)
+        slot = self._beat.slot(self._timeline) if shown else None
+        return self._timeline.items[slot] if slot is not None else None
 
     # ---- the text ---------------------------------------------------------------------------
 

@@ -165,7 +165,7 @@ class LessonPlay:
     def _shown(self) -> tuple[object, ...]:
         """All that the card's words follow from, within a beat."""
         acting = self.phase is LessonPhase.ACTING
-        return self.phase, self.problem, acting and self.stage.left, self.stage.missed
+        return self.phase, self.problem, acting and self.stage.left, self.stage.missed, self.stage.pending
 
     def _tick(self) -> None:
         if self.problem is not None or self.phase in (LessonPhase.ENDED, LessonPhase.REVEALED):

@@ -46,6 +46,10 @@ class LessonStage(Protocol):
     """True if a recording is gone through, without an engine."""
 
     @property
+    def pending(self) -> int:
+        """The number of tasks to be done before the beat begins."""
+
+    @property
     def busy(self) -> bool:
         """True if something is under way."""
 
@@ -120,6 +124,11 @@ class LiveStage:
             self._places.clear()
 
     # ---- going ------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        """The number of tasks to be done before the beat begins."""
+        return 0 if self._begun else sum(isinstance(each, LessonAction) for each in self._queue)
 
     @property
     def busy(self) -> bool:
@@ -277,7 +286,7 @@ class RecordedStage:
     def __init__(self, lesson: Lesson, player: Player) -> None:
         self._lesson, self._player = lesson, player
         self.failure: Failure | None = None
-        self.missed, self.recorded = "", True
+        self.missed, self.recorded, self.pending = "", True, 0
         self._beat: int | None = None
         self._wanted: tuple[int, bool] | None = None
         """The place to go to, once it was read."""

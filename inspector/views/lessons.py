@@ -33,7 +33,7 @@ from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.text import BORDERS, OFF, TextPanel
 from inspector.main.tool import ToolActions
 from inspector.main.view import View
-from inspector.scales import clock
+from inspector.scales import clock, counted
 from inspector.session.playback import Opening, checked
 from inspector.state.timeline import TO_PREDICT, Phase
 from inspector.widgets.actions import (
@@ -131,8 +131,8 @@ class LessonActions(ToolActions):
         self.exploring = False
         self.hinted = False
         """True if the learner asked for the hint."""
-        self._before: tuple[Settings, int, Prefill] | None = None
-        """Settings, tip and prompt of the session as the lesson found it."""
+        self._before: tuple[Settings, int, Prefill, int | None] | None = None
+        """Settings, tip, prompt and selected slot of the session as the lesson found it."""
         self._asked = False
         """True if the last key was the first of two that leave."""
         self._progress = Progress()
@@ -199,7 +199,7 @@ class LessonActions(ToolActions):
 
         known = self._progress.read().get(listed.lesson.id, LessonProgress())
         setup = self.controller.setup
-        self._before = setup.settings, self.timeline.tip, setup.prompt
+        self._before = setup.settings, self.timeline.tip, setup.prompt, self.timeline.slot
         player = self.host.playback.player if self.host.playback is not None else None
         self._listed, lesson = listed, listed.lesson
         stage = RecordedStage(lesson, player) if player is not None else LiveStage(lesson, self.controller)
@@ -234,15 +234,14 @@ class LessonActions(ToolActions):
         self.host.answer(f"You left the lesson. {key_for('lessons')} lists all of them")
         if self._recorded or self._before is None:
             return
-        settings, tip, prompt = self._before
+        settings, tip, prompt, slot = self._before
         client, setup = self.controller.client, self.controller.setup
         client.leave()
         if settings != setup.settings:
             setup.configure(settings)
         if tip in self.timeline.tree.nodes:
             setup.prompt = prompt
-            if tip != self.timeline.tip:
-                client.request(MoveTo(tip))
+            client.request(MoveTo(tip), lambda _: self.timeline.select(slot))
 
     def _moved_on(self) -> None:
         """Show the panel that matters now and the token that the beat is about."""
@@ -256,7 +255,7 @@ class LessonActions(ToolActions):
             self.host.to_main()  # an open view would show what is to be predicted, and so would look-ahead
             if (ahead := self.host.panel(CandidatesPanel).ahead) is not None and ahead.on:
                 ahead.switch()
-        if play.phase in KEPT:
+        if play.phase in KEPT and not (self._present or self.presenting.on):
             try:
                 self._progress.keep(play.lesson.id, play.progress)
             except PathError as error:  # no reason to stop teaching
@@ -619,7 +618,9 @@ def _lines(own: LessonActions, play: LessonPlay) -> Iterator[Content]:
     options = Content("   ").join(_option(play, place) for place in range(len(play.options)))
     match play.phase:
         case LessonPhase.PREPARING:
-            yield Content.styled("Getting ready", "$ink-muted")
+            left = play.stage.pending
+            first = f": {counted(left, 'task')} of the cards before this one" if left else ""
+            yield Content.styled(f"Getting ready{first}", "$ink-muted")
         case LessonPhase.ENDED:
             yield from _ended(play, own.course)
         case LessonPhase.REVEALED:

@@ -20,7 +20,7 @@ from engine.settings import LoadSettings
 from inspector.cli import flags, screen
 from inspector.cli.exit import BAD_INPUT, OK, note, output, write
 from inspector.lessons import catalogue
-from inspector.lessons.catalogue import Listed, Progress
+from inspector.lessons.catalogue import LessonProgress, Listed, Progress
 from inspector.lessons.errors import LessonError
 
 if TYPE_CHECKING:
@@ -91,7 +91,8 @@ def _list() -> Iterator[str]:
     progress = Progress().read()
     for each in catalogue.shipped():
         own = each.lesson
-        yield from _row(f"{each.number:>2}  {own.title:<26}{own.minutes:>3g} min  ", own.about)
+        done = "✓" if progress.get(own.id, LessonProgress()).done else " "
+        yield from _row(f"{each.number:>2} {done} {own.title:<26}{own.minutes:>3g} min  ", own.about)
     yield from ("", "Courses, with --course NAME:")
     for course in shipped_courses():
         done = f"{course.done(progress)} of {len(course.parts)} lessons done"
@@ -162,7 +163,7 @@ def _plain(listed: Listed, recorded: bool, beat: int | None) -> bool:
 
     with ExitStack() as stack:
         session, play = _begun(listed, recorded, stack)
-        known = catalogue.LessonProgress(beat or 0)
+        known = LessonProgress(beat or 0)
         if beat is None:
             known = Progress().read().get(listed.lesson.id, known)
         play.know(known, known.beat)

@@ -95,6 +95,19 @@ async def test_a_lesson_begins_with_its_own_path_and_view(learner: LearnerKeys) 
     await learner.until(lambda: len(timeline.step_slots) == 2)
 
 
+async def test_leaving_a_lesson_selects_what_was_selected() -> None:
+    async with outside() as user:
+        await user.press("space", "space", "space", "left")
+        timeline = user.app.controller.timeline
+        await user.until(lambda: len(timeline.completion) == 3)
+        slot = timeline.slot
+        assert slot is not None
+        await user.press("6", *["down"] * 5, "enter")
+        await user.until("Predict: press 1-3")
+        await user.press("escape", "escape")
+        await user.until(lambda: timeline.slot == slot and len(timeline.completion) == 3)
+
+
 async def test_quitting_in_a_lesson_leaves_the_session_as_it_was() -> None:
     async with outside() as user:
         await user.press("space", "space", "6", *["down"] * 5, "enter")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inspector.keys import key_for
-from inspector.lessons.catalogue import find, shipped
+from inspector.lessons.catalogue import Progress, find, shipped
 from inspector.lessons.lesson import LessonPhase
 from inspector.main.dialogs.help import HelpDialog, KeysPage
 from inspector.main.narration import NarrationCard
@@ -37,9 +37,9 @@ def test_large_numbers_have_three_lines() -> None:
     assert block_digits("17 KiB") == ["╶╮ ╶─┐", " │   │", "╶┴╴  ╵ KiB"]
 
 
+@pytest.mark.lesson(present=True)
 async def test_a_class_is_taken_through_a_lesson(learner: LearnerKeys) -> None:
     """By the presenter's keys alone; each beat's notes are under its card from the reveal on."""
-    await learner.press_for("present")
     assert "little" in learner.told.splitlines()[0], "the sentence"
     assert "Enlarge the terminal's font" in learner.text()
     assert f"/{LESSON.lesson.minutes:.0f}:00" in learner.text(), "the time of the whole lesson"
@@ -61,6 +61,7 @@ async def test_a_class_is_taken_through_a_lesson(learner: LearnerKeys) -> None:
         await learner.until(lambda number=number: learner._left(number))  # type: ignore[misc]
     assert learner.play.phase is LessonPhase.ENDED
     assert "predictions" not in learner.told, "the presenter made none"
+    assert not Progress().read(), "a class is not the presenter's own learning"
     assert "pgdn end" in learner.text()
     await learner.press("pagedown")
     assert learner.actions.play is None
