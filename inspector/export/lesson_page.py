@@ -445,5 +445,5 @@ def memory(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[
         yield table("KV cache", ("", ""), rows, class_="plain")
 
 
-ON_SHOW: Mapping[str, Found] = {"steps": steps, "time": steps, "kv": memory}
+ON_SHOW: Mapping[str, Found] = {"steps": steps, "timing": steps, "kv": memory}
 """Tables by the panel, which are there before the learner acts, too."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -69,19 +70,10 @@ def count(number: int, fragile: str = "") -> Value:
     return Value("count", number, "", fragile)
 
 
-def probability(share: float) -> Value:
-    """A probability."""
-    return Value("probability", share)
-
-
-def bits(number: float) -> Value:
-    """An entropy or a surprisal."""
-    return Value("bits", number)
-
-
-def number(value: float) -> Value:
-    """A number without a unit."""
-    return Value("number", value)
+probability = partial(Value, "probability")
+bits = partial(Value, "bits")
+number = partial(Value, "number")
+text = partial(Value, "text")
 
 
 def draw(value: float | None) -> Value:
@@ -93,11 +85,6 @@ def draw(value: float | None) -> Value:
     if value is None:
         raise LookupError("a draw was not recorded")
     return Value("draw", value)
-
-
-def text(words: str) -> Value:
-    """A text."""
-    return Value("text", words)
 
 
 def ms(milliseconds: float) -> Value:

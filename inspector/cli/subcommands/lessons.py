@@ -63,7 +63,11 @@ def run_learn(args: Namespace) -> int:
     if args.lesson is None and args.course is None:
         return write(_list())
     place = _place(args) if args.course is not None else None
-    listed = place.listed if place is not None else catalogue.find(args.lesson)
+    try:
+        listed = place.listed if place is not None else catalogue.find(args.lesson)
+    except LessonError as error:
+        hint = f"inspector lesson check {shlex.quote(args.lesson)} lists all that is wrong."
+        raise EngineError(error.at(args.lesson), hint) from error
     beats, beat = len(listed.lesson.beats), None if args.beat is None else args.beat - 1
     if beat is not None and not 0 <= beat < beats:
         hint = f"It has {beats}: --from 1 to {beats}."
@@ -269,7 +273,8 @@ def _check(args: Namespace) -> int:
     load = LoadSettings(lesson.model)
     if args.find_seed or args.seeds is not None:
         tried = args.seeds or SEEDS
-        seed, examined = find_seed(lesson, load, range(tried), _tell_faults)
+        seeds = dict.fromkeys((lesson.settings.seed, *range(tried)))
+        seed, examined = find_seed(lesson, load, seeds, _tell_faults)
         if seed is None or examined is None:
             write([f"None of {tried} seeds will do. Try more with --seeds, or ask for another quantity."])
             return BAD_INPUT

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from engine.errors import EngineError
 from inspector.cli.subcommands import lessons
 from inspector.cli.subcommands.lessons import learn_parser, lesson_parser, run_learn, run_lesson
-from inspector.lessons.catalogue import LessonProgress, Progress, find, is_name, shipped
+from inspector.lessons.catalogue import LessonProgress, Progress, find, is_name, new_lesson, shipped
 from inspector.lessons.lesson import LessonPhase
 from inspector.main.narration import NarrationCard
 from inspector.main.panels.candidates import CandidatesPanel
@@ -153,6 +155,14 @@ def test_a_beat_that_a_lesson_does_not_have_is_refused(number: str) -> None:
     args = learn_parser().parse_args(["3", "--plain", f"--from={number}"])
     with pytest.raises(Exception, match=rf"has no card {number}\. It has 6"):
         run_learn(args)
+
+
+def test_a_faulty_lesson_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "faulty.md"
+    path.write_text(new_lesson("x").replace('show = "candidates"', 'show = "texts"', 1), encoding="utf-8")
+    with pytest.raises(EngineError, match=r"faulty.md:\d+: There is no panel or tool texts") as caught:
+        run_learn(learn_parser().parse_args([str(path)]))
+    assert "lists all that is wrong" in caught.value.hint
 
 
 def test_a_lesson_as_plain_text_is_not_presented() -> None:
