@@ -60,6 +60,8 @@ class DraftPaths(TokenPaths):
         self.tree = session.tree
         """The tree that they continue."""
         self._drafted: dict[int, Node] = {}
+        self._known: dict[int, int] = {}
+        """The tree's own nodes of drafted ones."""
         self._numbers = count(-1, -1)
         """Never used again: the sampler keeps what it knows of a node by its number."""
         self.sampler = NodeSampler(session.tokens, self, session.pending)
@@ -69,20 +71,34 @@ class DraftPaths(TokenPaths):
         return self.tree[node] if node >= 0 else self._drafted[node]
 
     def add(self, parent: int, token: int) -> int:
-        """The node of a token after another node: the tree's if it has it, for the re-roll count of its draw."""
+        """The node of a token after another node: the tree's if it has it as it would be taken now, or else another
+        with the re-roll count of the tree's. A prompt may have been read up to `parent` since the token was taken."""
         above = self[parent]
-        if parent >= 0 and (known := self.tree.child(parent, token)) is not None:
-            return known
-        number = next(self._numbers)
-        depth, decoded = above.depth + 1, above.decoded + 1
-        self._drafted[number] = Node(
-            token, parent, depth, "sampled", above.start, above.prompt_begin, decoded
+        taken = Node(
+            token, parent, above.depth + 1, "sampled", above.start, above.prompt_begin, above.decoded + 1
         )
+        after = self._known.get(parent, parent)
+        known = self.tree.child(after, token) if after >= 0 else None
+        if known is not None:
+            at = self.tree[known]
+            follows = (at.start, at.prompt_begin, at.decoded) == (
+                taken.start,
+                taken.prompt_begin,
+                taken.decoded,
+            )
+            if follows and after == parent:
+                return known
+            taken.reroll = at.reroll
+        number = next(self._numbers)
+        self._drafted[number] = taken
+        if known is not None:
+            self._known[number] = known
         return number
 
     def forget(self) -> None:
         """Drop the drafts of the last round."""
         self._drafted.clear()
+        self._known.clear()
 
 
 class Proposed(Struct, frozen=True):

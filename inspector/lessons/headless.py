@@ -217,7 +217,9 @@ def recording(
     """
     controller = session.controller
     setup, queries = controller.setup, controller.queries
-    recorder = Recorder(None, program, lambda: setup.load, lambda: queries.in_force, tell)
+    recorder = Recorder(
+        None, program, lambda: setup.load, lambda: queries.in_force, lambda text, *_: tell(text)
+    )
     if controller.timeline.facts is not None:
         recorder.receive(controller.timeline.facts)
     controller.client.listen(recorder.receive)

@@ -22,7 +22,7 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Static
 
-from engine.protocol import Candidate, Record
+from engine.protocol import BreakpointHit, Candidate, Record
 from engine.timing import drawing
 from inspector.config.preferences import Preferences, Remembered
 from inspector.display import truncate, visible
@@ -46,7 +46,7 @@ from inspector.main.panels.kv import KVPanel
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import OpeningPanel, TextPanel
 from inspector.main.panels.timing import TimingPanel
-from inspector.main.status import StatusLine, situation
+from inspector.main.status import StatusLine, situation, stop_words
 from inspector.main.tool import OfferedHeat, Tool, ToolActions, ToolMessage, found
 from inspector.main.view import View
 from inspector.scales import INSIDE
@@ -148,6 +148,7 @@ class MainScreen(KeyedScreen[None]):
         """The places of the notices on screen."""
         self.narrator: Narrator | None = None
         """The narrator beside the panels, if any."""
+        controller.client.listen(self._run_stopped, BreakpointHit)
 
     def compose(self) -> ComposeResult:
         # before there are widgets: Textual would set the classes with the first layout, and style all of them again
@@ -782,6 +783,11 @@ class MainScreen(KeyedScreen[None]):
         self.status.say("", self.controller.timeline.phase)
         if self._expects is None:
             self._expects = self.set_timer(MOMENT, self.show_soon)
+
+    def _run_stopped(self, _: Record) -> None:
+        """Say in the open view why a run stopped, as the status line of the panels does."""
+        if (opened := self.open_view) is not None:
+            opened.say(stop_words(self.controller))
 
     @property
     def caption(self) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from msgspec.structs import replace
 from rich.cells import cell_len
 from textual.content import Content
@@ -14,6 +12,7 @@ from engine.protocol import (
     Candidate,
     Choose,
     Command,
+    Configure,
     Failure,
     Insert,
     ModelFacts,
@@ -22,6 +21,7 @@ from engine.protocol import (
     PromptOpened,
     Recall,
     Record,
+    Reroll,
     Verified,
     Verify,
 )
@@ -59,7 +59,7 @@ def situation(
         return words
     if timeline.phase in (Phase.LOADING, Phase.FAILED) or (timeline.phase is Phase.EMPTY and not narrated):
         return _without_text(controller)
-    if (asked := controller.client.outstanding) and (doing := _UNDER_WAY.get(type(asked[0]))):
+    if (asked := controller.client.outstanding) and (doing := _under_way(asked[0])):
         return f"{doing}. Press esc to stop it"
     if narrated:
         return narrated
@@ -67,26 +67,38 @@ def situation(
         if timeline.recorded:
             return "Preview of other settings on the recording. Esc discards it"
         return "Preview: ⏎ applies from here on, esc discards"
+    if stopped := stop_words(controller):
+        return stopped
     if panel:
         return panel
     if not timeline.following:
         return _looking_back(timeline, candidate)
     if timeline.tip in timeline.finished:
         return _finished(timeline)
-    breakpoints = controller.runs.breakpoints
-    if breakpoints.hit is not None and (stopped := breakpoints.stop_sentence(timeline.next)):
-        return stopped
     return _tip(timeline, candidate)
 
 
-_UNDER_WAY: Mapping[type[Command], str] = {
-    Verify: "Recomputing the path without the cache to compare",
-    Insert: "Taking your text, token by token",
-    MoveTo: "Moving the KV cache",
-    Choose: "Moving the KV cache",
-    Recall: "Computing dropped logits again",
-}
-"""The engine's work, by the command."""
+def stop_words(controller: Controller) -> str:
+    """Why a run stopped at the last token, if that is on show, and the keys; printable, empty if no breakpoint did."""
+    timeline = controller.timeline
+    if not timeline.following or timeline.tip in timeline.finished:
+        return ""
+    return controller.runs.breakpoints.stop_sentence(timeline.next)
+
+
+def _under_way(command: Command) -> str:
+    """What the engine does for a command that may take long; empty for one that doesn't."""
+    match command:
+        case Verify():
+            return "Recomputing the path without the cache to compare"
+        case Insert():
+            return "Taking your text, token by token"
+        case MoveTo() | Choose() | Configure(node=int()) | Reroll(node=int()):
+            return "Moving the KV cache"
+        case Recall():
+            return "Computing dropped logits again"
+        case _:
+            return ""
 
 
 def picture_words(timeline: Timeline) -> str:

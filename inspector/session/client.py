@@ -271,12 +271,12 @@ class EngineClient:
 
     def stop(self) -> bool:
         """Cancel whatever escape stops; returns whether there was anything."""
-        return self.cancel(*(each for each in self.requests.values() if each.command.stoppable))
+        moving = (each for each in self.of(protocol.Configure) if each.command.node is not None)
+        return self.cancel(*moving) | self.make_way()
 
-    def make_way(self) -> None:
-        """Cancel what another model or another prompt replaces."""
-        self.stop()
-        self.cancel(*self.of(protocol.Load))
+    def make_way(self) -> bool:
+        """Cancel what another prompt replaces, which settings outlast; returns whether there was anything."""
+        return self.cancel(*(each for each in self.requests.values() if each.command.stoppable))
 
     def leave(self) -> None:
         """Cancel whatever the backend does: something else will be on show."""

@@ -24,6 +24,8 @@ NOTHING = (
     "Nothing to undo: {undo} takes back marks, deletions, branches, prompts, draws, settings and breakpoints"
 )
 NOTHING_AGAIN = "Nothing to redo: {redo} redoes what {undo} has undone, until you change something else"
+_MOVES = (MoveTo.kind, protocol.Configure.kind)
+"""Kinds of commands that take tokens back, if nothing else is done at the place that they move to."""
 _LABEL = 24
 """Cells of a token's text in an answer."""
 
@@ -211,7 +213,8 @@ class History:
             if change.moved_for is not None:
                 return self._words(change.moved_for, again)
             if change.how == "back":
-                return f"taking back {self._label(change.before)}"
+                tokens = self._tokens(change.first, change.before) - 1
+                return f"taking back {counted(tokens, 'token') if tokens > 1 else self._label(change.before)}"
             return f"{self._way_words(change)}; {'that' if again else 'its'} branch stays"
         now = change.after if again else change.before
         match change.before, change.after:
@@ -239,10 +242,14 @@ class History:
                 return f"continuing with {interventions_words(tree.interventions.get(change.first, ()))}"
             case "released":
                 return "going back to the model's own"
-        branches = tree.branches
-        ends = change.last in branches and change.first in branches
-        count = branches.depth(change.last) - branches.depth(change.first) + 1 if ends else 1
+        count = self._tokens(change.first, change.last)
         return f"{count:,} tokens inserted" if count > 1 else f"continuing with {self._label(change.first)}"
+
+    def _tokens(self, first: int, last: int) -> int:
+        """Number of tokens of a path from one to another, both included; 1 if one of them is deleted."""
+        branches = self._client.timeline.tree.branches
+        known = first in branches and last in branches
+        return branches.depth(last) - branches.depth(first) + 1 if known else 1
 
     def _label(self, node: int) -> str:
         branches = self._client.timeline.tree.branches
@@ -274,11 +281,12 @@ class History:
                 self._expected = None
             case Moved():
                 self._left = self._tip
-            case protocol.Ended(command=kind) if kind == MoveTo.kind or not self._client.outstanding:
+            case protocol.Ended(command=kind) if kind in _MOVES or not self._client.outstanding:
                 left, self._left, self._choosing = self._left, None, False
-                if kind == MoveTo.kind and left is not None:
+                if kind in _MOVES and left is not None:
                     returned, self._returning = self._returning == timeline.tip, ROOT
-                    if not returned and timeline.tree.parent.get(left) == timeline.tip:
+                    back = kind != MoveTo.kind or timeline.tree.parent.get(left) == timeline.tip
+                    if back and not returned and left != timeline.tip:
                         self._take(PathChange(left, timeline.tip, timeline.tip, "back"))
             case Step(origin="sampled" | "greedy"):
                 self._left, self._choosing = None, False  # the sampler took it

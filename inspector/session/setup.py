@@ -196,6 +196,7 @@ class Setup:
         self.load = load
         self._client.timeline.load_failure = None
         self._client.make_way()
+        self._client.cancel(*self._client.of(protocol.Load))
         self._client.request(protocol.Load(load), each=self._loaded)
 
     def _loaded(self, record: protocol.Record) -> None:

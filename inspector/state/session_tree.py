@@ -7,12 +7,22 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from engine.protocol import Candidate, Deleted, DraftRound, Intervention, Marked, PromptToken, Step, Undeleted
+from engine.protocol import (
+    Candidate,
+    Deleted,
+    DraftRound,
+    Intervention,
+    Marked,
+    PromptOpened,
+    PromptToken,
+    Step,
+    Undeleted,
+)
 from engine.settings import Settings
 from engine.tree import common_prefix
 from inspector.display import quoted, token_label, visible
 from inspector.keys import bare_key_for, key_for
-from inspector.state.branches import PROMPT, ROOT, Branches, Token, token
+from inspector.state.branches import PROMPT, ROOT, Branch, Branches, Sums, Token, token
 
 Item = PromptToken | Step
 STAR, NOTE, CAPTION, BRANCHES = "★", "✎", "❝", "├"
@@ -189,6 +199,10 @@ class SessionTree(Struct):
     branches: Branches = field(default_factory=Branches)
     """The tree folded to its branches, without what is deleted."""
     marks: Marks = field(default_factory=Marks)
+    prompts: dict[int, int] = field(default_factory=dict)
+    """Number of own tokens of each prompt, by the node of its last one."""
+    mixed: bool = False
+    """True if a token of a prompt was decoded, too, on another path or before."""
 
     def siblings(self, node: int) -> list[int]:
         """A token and its siblings, oldest first."""
@@ -249,12 +263,46 @@ class SessionTree(Struct):
             self.drafts[node], node = round.settings.name, self.parent[node]
 
     def path(self, node: int) -> list[Item]:
-        """The tokens from the root to a node."""
+        """The tokens from the root to a node; decoded ones that a prompt of the path goes over are that prompt's."""
         path: list[Item] = []
         while node != ROOT:
             path.append(self.nodes[node])
             node = self.parent[node]
-        return path[::-1]
+        path.reverse()
+        for slot, item in enumerate(path if self.mixed else ()):
+            following = path[slot + 1] if slot + 1 < len(path) else None
+            # a step of a higher number was decoded under the prompt before
+            if item.node in self.prompts and not (isinstance(following, Step) and following.index):
+                own = slice(slot + 1 - self.prompts[item.node], slot + 1)
+                path[own] = map(_of_prompt, path[own])
+        return path
+
+    def completion(self, branch: Branch) -> Sums:
+        """The sums of the completion, from its first token to the end of a branch; costs the branches above it."""
+        total, node = self.branches.completion(branch), branch.last
+        if self.mixed:
+            while node not in self.nodes:  # a beam that was never stepped
+                node = self.branches[node].parent
+            decoded = (item.node for item in self.path(node) if isinstance(item, PromptToken))
+            over = (self.branches[each] for each in decoded if isinstance(self.nodes[each], Step))
+            total.add(Sums().count(over), -1)
+        return total
+
+    def open(self, prompt: PromptOpened) -> int:
+        """Take in the tokens of a prompt.
+
+        Returns:
+            The node of its last one.
+        """
+        end = prompt.parent
+        for item in prompt.tokens:
+            known = self.nodes.get(item.node)
+            self.mixed |= isinstance(known, Step)
+            # one that was stepped, or read in an earlier prompt, has readings
+            self.add(item if known is None or known.logprob is None else known, end)
+            end = item.node
+        self.prompts[end] = len(prompt.tokens)
+        return end
 
     def add(self, item: Item, parent: int) -> None:
         """Take in a token that the session is at, or new readings of it; a deleted one is shown again."""
@@ -270,7 +318,9 @@ class SessionTree(Struct):
                 insort(children, node)
             if parent in self.interventions:
                 self.interventions[node] = self.interventions[parent]
-        self.taken += isinstance(item, Step) - isinstance(self.nodes.get(node), Step)
+        known = self.nodes.get(node)
+        self.mixed |= isinstance(known, PromptToken) and isinstance(item, Step)
+        self.taken += isinstance(item, Step) - isinstance(known, Step)
         self.nodes[node] = item
         self.branches.add(token(item, parent))
         self.follow(self.parent[node], node)
@@ -293,6 +343,15 @@ class SessionTree(Struct):
             self.left[before[parted].node] = max(self.left.values(), default=0) + 1
         for item in path:
             self.follow(self.parent[item.node], item.node)
+
+
+def _of_prompt(item: Item) -> PromptToken:
+    """A token as one of a prompt, with the readings of its step if it was decoded."""
+    if isinstance(item, PromptToken):
+        return item
+    token = item.node, item.position, item.id, item.text, item.raw, item.special
+    read, choice = (item.logprob, item.prob, item.rank), item.choice
+    return PromptToken(*token, *read, choice.entropy_bits, choice.candidates, choice.others_prob)
 
 
 def shared(one: Iterable[Item], other: Iterable[Item]) -> int:

@@ -314,7 +314,7 @@ class Timeline(Struct):
     under: tuple[protocol.Intervention, ...] = ()
     """The interventions that the path's end was computed under; empty for the model's own."""
     step_slots: list[int] = field(default_factory=list)
-    """Slots of the steps among them, but for those that the path's last prompt goes over."""
+    """Slots of the steps among them."""
     generation: int = 0
     """Grows whenever the path is rebuilt rather than appended to, so that a view knows what to redraw."""
     changes: int = 0
@@ -447,17 +447,10 @@ class Timeline(Struct):
 
     @property
     def completion_slots(self) -> list[int]:
-        """Slots of the steps after the path's last prompt: a prompt may go over tokens that were decoded before."""
-        return self.step_slots[self.steps_before(self._prompt_slots()[1]) :]
-
-    def _prompt_slots(self) -> tuple[int, int]:
-        """Begin and end of the path's last prompt in it."""
-        opened = self.prompts.opened
-        if opened is None or not opened.tokens:
-            return 0, 0
-        last = opened.tokens[-1].node
-        end = next((slot for slot, item in enumerate(self.items, 1) if item.node == last), 0)
-        return end - len(opened.tokens), end
+        """Slots of the steps after the path's last prompt."""
+        slots = range(len(self.items))
+        begin = next((slot + 1 for slot in reversed(slots) if not isinstance(self.items[slot], Step)), 0)
+        return [*slots[begin:]]
 
     @property
     def completion(self) -> list[Step]:
@@ -564,11 +557,7 @@ class Timeline(Struct):
             self.tree, self.items, self.prompts = SessionTree(), [], Prompts()
             self.finished, self.rows = {}, set()
         self.next = self.moved = self._slot = None
-        end = record.parent
-        for item in record.tokens:
-            known = self.tree.nodes.get(item.node)  # stepped, or read in an earlier prompt: it has readings
-            self.tree.add(item if known is None or known.logprob is None else known, end)
-            end = item.node
+        end = self.tree.open(record)
         self.prompts.apply(record, self.items)
         self._rebuild(end)
 
@@ -593,10 +582,4 @@ class Timeline(Struct):
         self.tree.go(before, self.items)
         self.prompts.follow(self.items)
         self.step_slots = [slot for slot, item in enumerate(self.items) if isinstance(item, Step)]
-        begin, end = self._prompt_slots()
-        following = self.items[end] if end < len(self.items) else None
-        if (
-            not isinstance(following, Step) or not following.index
-        ):  # else it was decoded under the prompt before
-            self.step_slots = [slot for slot in self.step_slots if not begin <= slot < end]
         self.generation += 1

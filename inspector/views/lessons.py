@@ -188,8 +188,6 @@ class LessonActions(ToolActions):
             if playback.path != listed.trace:
                 playback.open(Opening(checked(listed.trace), play=True))
         elif setup.load.model != listed.lesson.model:
-            said = f"The session until now is saved: {key_for('sessions')} goes back to it."
-            self.host.announce(said, f"Loading {visible(listed.lesson.model)} for the lesson")
             setup.open(for_model(setup.load, listed.lesson.model))
         self.host.changed()
 

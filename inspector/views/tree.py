@@ -27,7 +27,7 @@ from inspector.keys import bare_key_for, key_for, with_keys
 from inspector.main.tool import ToolActions, ToolMessage
 from inspector.session.client import Request
 from inspector.state.beams import BeamHistory, BeamNode
-from inspector.state.branches import PROMPT, Branch, Branches, Sums
+from inspector.state.branches import PROMPT, Branch, Sums
 from inspector.state.conditions import conditions
 from inspector.state.session_tree import NOTE, STAR, SessionTree, numbered, written
 from inspector.state.speculation import Speculation
@@ -66,16 +66,16 @@ def perplexity(value: float | None) -> str:
     return "–" if value is None else scales.perplexity(value)
 
 
-BranchColumn = tuple[str, int, Callable[[Branches, Branch], str]]
+BranchColumn = tuple[str, int, Callable[[SessionTree, Branch], str]]
 """Head, cells and text."""
 COLUMNS: tuple[BranchColumn, ...] = (
-    ("made", 12, Branches.made),
+    ("made", 12, lambda tree, branch: tree.branches.made(branch)),
     ("tokens", 8, lambda _, branch: scales.count(branch.sums.tokens)),
     ("logprob", 9, lambda _, branch: logprob(branch.sums.logprob if branch.sums.known else None)),
     ("mean", 8, lambda _, branch: logprob(branch.sums.mean)),
     ("perplexity", 12, lambda _, branch: perplexity(branch.sums.perplexity)),
     ("logprob from start", 20,
-     lambda branches, branch: logprob(total.logprob if (total := branches.completion(branch)).known else None)),
+     lambda tree, branch: logprob(total.logprob if (total := tree.completion(branch)).known else None)),
 )  # fmt: skip
 """The branch's own tokens, except for the last column: the logprob of the completion up to the branch's end."""
 _DROPPED = ("logprob", "perplexity", "mean", "made", "logprob from start", "tokens")
@@ -237,7 +237,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
             return self._fallen(width).apply_meta({"row": row})
         look, kept = self._look(timeline, row), self._strips.get(row)
         if kept is None or kept[0] != look:
-            strip = self._strip(look, self.view.rows[row], width)
+            strip = self._strip(timeline.tree, look, self.view.rows[row], width)
             kept = self._strips[row] = look, strip.apply_meta({"row": row})
         return kept[1]
 
@@ -285,14 +285,14 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         row = [Segment("▶ " if cursor else "  ", self._color("accent")), Segment(f"… {beams}{words}", knot)]
         return strip_of(row, width, self.rich_style + self._ground(cursor))
 
-    def _strip(self, look: TreeRowState, branch: Branch, width: int) -> Strip:
+    def _strip(self, tree: SessionTree, look: TreeRowState, branch: Branch, width: int) -> Strip:
         ground = self._ground(look.cursor) + (self._color("faint") if look.gray else Style())
         muted = self._color("faint" if look.gray else "muted")
         row = [Segment("▶ " if look.cursor else "  ", self._color("accent"))]
         row += self._tree(branch, look, muted, self._room(width))
         for head, cells, text in self._columns:
             style = muted if head == "made" else Style()
-            row.append(Segment(pad(text(self.view.branches, branch), cells, right=True), style))
+            row.append(Segment(pad(text(tree, branch), cells, right=True), style))
         return strip_of(row, width, self.rich_style + ground)
 
     def _tree(self, branch: Branch, look: TreeRowState, muted: Style, room: int) -> Row:
@@ -368,9 +368,9 @@ class TreeDetail(Canvas):
             return []
         texts, branches = [sums_phrase("branch:", branch.sums)], self._view.branches
         beam = timeline.of(BeamHistory).nodes.get(branch.last)
-        if branches.made(branch) != PROMPT and (beam or branches.completion(branch) != branch.sums):
+        if branches.made(branch) != PROMPT and (beam or timeline.tree.completion(branch) != branch.sums):
             score = f", beam score {scales.decimal(beam.score, 4)}" if beam else ""
-            whole = sums_phrase("whole text:", branches.completion(branch)) + score
+            whole = sums_phrase("completion:", timeline.tree.completion(branch)) + score
             texts = [whole] if width >= _ROOMY else [*texts, whole]  # a roomy table has all of its own
         if notes := ", ".join(filter(None, (_beam_note(beam), _made_with(timeline, branch)))):
             texts[0] += f", {notes}"

@@ -165,3 +165,23 @@ def test_a_draft_that_is_not_there_is_a_failure_in_words(bench: Bench) -> None:
     [failure] = [each for each in found if isinstance(each, protocol.Failure)]
     assert failure.expected
     assert ids(bench.do(TakeStep()))
+
+
+def test_a_round_over_tokens_of_an_earlier_completion_counts_from_its_own_prompt() -> None:
+    """min-tokens bars the end until a second token, which the tree knows as the earlier completion's fourth."""
+    bench = Bench("pocket")
+    prompt = bench.of(protocol.PromptOpened)[-1].tokens
+    bench.do(Configure(Settings(temp=0)))
+    first = [each for each in bench.do(Run(until=Breakpoints(tokens=4))) if isinstance(each, Step)]
+    eos = bench.context.session.tokens.eos_ids[0]
+    ending = Settings(temp=0, min_tokens=2, logit_bias=((first[2].id, 50.0), (eos, 60.0)))
+    longer = Prefill(TEXT + "".join(each.text for each in first[:2]), False)
+    found = []
+    for take in (RunRounds(SpeculationSettings("self-4bit", num_draft_tokens=2)), Run()):
+        bench.do(Configure(ending))
+        opened = bench.do(longer)[0]
+        assert isinstance(opened, protocol.PromptOpened)
+        assert [each.id for each in opened.tokens] == [each.id for each in (*prompt, *first[:2])]
+        found.append([(each.index, each.id) for each in bench.do(take) if isinstance(each, Step)])
+    assert found[0] == found[1]
+    assert found[0][-1] == (2, eos)

@@ -315,6 +315,23 @@ def test_tokens_taken_back_come_again_one_by_one(editing):
     assert editing.redo() == with_keys(NOTHING_AGAIN)
 
 
+def test_going_back_to_an_older_step_with_the_settings_in_force_is_undone(editing):
+    tip = editing.timeline.tip
+    editing.timeline.select(len(editing.timeline.items) - 2)
+    editing.controller.setup.apply(editing.controller.queries.in_force)
+    editing.end()
+    editing.push(editing.made.steps(2))
+    after = editing.timeline.tip
+    assert resumed(editing).history.undo() == "Undone: taking back 2 tokens. U redoes it"
+    assert editing.undo() == "Undone: taking back 2 tokens. U redoes it"
+    assert editing.timeline.tip == tip
+    assert editing.redo() == "Redone: taking back 2 tokens. u undoes it"
+    assert editing.timeline.tip == after
+    editing.undo()
+    assert editing.timeline.tip == tip
+    assert editing.undo() == with_keys(NOTHING)
+
+
 @pytest.mark.parametrize("back", [1, 2])
 def test_settings_from_an_older_step_on_are_one_change_with_the_move(editing, back: int):
     warm, tip = Settings(temp=1.3), editing.timeline.tip
@@ -593,10 +610,7 @@ class Changes(RuleBasedStateMachine):
     def configure_an_older_one(self, temp: float, data: st.DataObject) -> None:
         if steps := self.timeline.step_slots:
             self.timeline.select(data.draw(st.sampled_from(steps)))
-            if (
-                self.timeline.before != self.timeline.tip
-                and self.editing.controller.queries.in_force.temp != temp
-            ):
+            if self.timeline.before != self.timeline.tip:
                 self.change("path", lambda: self.editing.controller.setup.apply(Settings(temp=temp)))
 
     @rule()

@@ -127,3 +127,28 @@ def test_an_older_recording_shows_what_is_certain() -> None:
     slots = timeline.prompts.roles(timeline.items)
     assert [*slots.values()] == ["system", "assistant"], "a is in more than one place"
     assert text_before(timeline, next(iter(slots))).endswith("system\n")
+
+
+def test_a_prompt_over_decoded_tokens_has_them_on_its_own_paths_alone() -> None:
+    made = session(4)
+    timeline = made.timeline()
+    before, steps = [*timeline.items], timeline.steps
+    over = [made._prompt_token(place, item.raw.decode()) for place, item in enumerate(before[:-2])]
+    tokens = tuple(replace(token, node=item.node) for token, item in zip(over, before, strict=False))
+    made.node = tokens[-1].node
+    more = made._prompt_token(len(tokens), " a")
+    opened = PromptOpened("Once", False, (*tokens, more), False, new_tree=False)
+    timeline.apply(opened)
+    assert not timeline.steps
+    assert timeline.items[-2].prob == steps[1].prob
+    made.prompt_length = len(opened.tokens)
+    for record in (made.prefilled(opened), made.step()):
+        timeline.apply(record)
+    (branch,) = [each for each in timeline.tree.branches if each.last == timeline.tip]
+    assert [item.index for item in timeline.steps] == [0]
+    assert timeline.completion_slots == [len(opened.tokens)]
+    assert timeline.tree.completion(branch).tokens == 1
+    timeline.apply(made.move(before[-1].node))
+    assert timeline.items == before
+    (branch,) = [each for each in timeline.tree.branches if each.last == timeline.tip]
+    assert timeline.tree.completion(branch).tokens == 4

@@ -190,6 +190,15 @@ async def test_without_breakpoints_a_run_has_none_and_nothing_is_marked(rig: Rig
     assert "●" not in rig.screen_text().splitlines()[-2]
 
 
+async def test_a_hit_is_told_in_an_open_view(rig: Rig) -> None:
+    await rig.ready()
+    given(rig, SET)
+    await rig.press("1", "E", "r")
+    step = rig.session.step()
+    await rig.push([step, BreakpointHit(step.node, ("rank 31 is above 9",))])
+    assert "Stopped: rank 31 is above 9. r continues, b changes it" in rig.screen_text()
+
+
 async def test_a_hit_says_what_held_and_what_to_press_until_something_else_is_done(rig: Rig) -> None:
     await rig.ready()
     given(rig, SET)
@@ -204,7 +213,9 @@ async def test_a_hit_says_what_held_and_what_to_press_until_something_else_is_do
     assert rig.status.startswith("Step ")
     await rig.press("end")
     assert rig.status.startswith("Stopped: ")
-    await rig.press("space")
+    await rig.press("4", "t")
+    assert rig.status.startswith("Stopped: "), "the panel's own hint took its place"
+    await rig.press("1", "c", "space")
     await rig.push(rig.session.steps(1))
     await rig.end("TakeStep")
     assert rig.status.startswith("Space or ⏎ takes")

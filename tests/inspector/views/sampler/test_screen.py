@@ -438,6 +438,32 @@ async def test_applying_at_an_older_step_goes_back_to_before_it(rig: Rig) -> Non
     )
 
 
+async def test_applying_at_an_older_step_can_be_stopped_while_the_cache_moves(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("left", "left")
+    before = rig.app.controller.queries.in_force
+    rig.app.controller.setup.apply(replace(before, temp=0.5))
+    rig.app.main.show()
+    assert "Moving the KV cache. Press esc to stop it" in rig.status
+    await rig.press("escape")
+    sent = rig.engine.last(Configure)
+    assert rig.engine.cancelled(sent)
+    await rig.end("Configure", cancelled=True)
+    assert rig.app.controller.setup.settings == before
+
+
+async def test_another_prompt_keeps_settings_that_wait(rig: Rig) -> None:
+    await rig.ready()
+    controller = rig.app.controller
+    controller.setup.configure(replace(controller.queries.in_force, temp=0.5))
+    controller.setup.give(Prefill("y", False))
+    assert not rig.engine.cancelled(rig.engine.last(Configure))
+    controller.navigation.reroll()
+    controller.client.stop()
+    assert not rig.engine.cancelled(rig.engine.last(Configure))
+    assert rig.engine.cancelled(rig.engine.last(Prefill))
+
+
 async def test_applying_while_the_prompt_is_looked_at_stays_at_the_tip(rig: Rig) -> None:
     await rig.ready()
     await rig.press("home", "home", "s", "ctrl+s")

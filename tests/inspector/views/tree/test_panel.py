@@ -201,7 +201,9 @@ async def only_rows_that_changed():
         await pilot.pause()
         table, drawn = panel._table, []
         draw = table._strip
-        table._strip = lambda look, branch, width: drawn.append(branch.first) or draw(look, branch, width)
+        table._strip = lambda tree, look, branch, width: (
+            drawn.append(branch.first) or draw(tree, look, branch, width)
+        )
         timeline.apply(made.step())
         panel.show(timeline)
         await pilot.pause()
