@@ -172,7 +172,8 @@ def elements(
                 shown += [*_curves(block), page_table(block, tables)]
     if shown:
         checked = f"Verified: {checks_words(facts)}." if facts is not None and facts.checks else ""
-        yield element("div", *shown, hint(*says, checked))
+        note = visible(facts.note) if facts is not None else ""
+        yield element("div", *shown, hint(*says, checked, note))
 
 
 def notebook(blocks: Iterable[Block]) -> str:

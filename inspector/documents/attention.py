@@ -474,8 +474,9 @@ def roles(scored: HeadsScored) -> Iterator[Block]:
         for order in ROLES
         for value, each in best_of(order, scored.heads)[:ROLE_HEADS]
     ]  # fmt: skip
-    shown = Column("as a"), Column("head"), number("share of its attention"), Column()
-    yield Table((*shown, number("on the first token"), number("entropy bits")), rows)
+    shown = Column("as a"), Column("head"), number("share of its attention", short="its share"), Column()
+    others = number("on the first token", 2, short="on the first"), number("entropy bits", 2, short="entropy")
+    yield Table((*shown, *others), rows)
 
 
 # ---- in an export -------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def patched(read: ActivationsPatched) -> Iterator[Block]:
     differences = f"{signed(read.difference)} here, {signed(read.source_difference)} in the source"
     yield from sentences([
         f"Logit of {token} minus {other}: {differences}. Restored: the share of that difference; 1 is all of it.",
-        f"The largest {len(listed)} of {count(len(cells))} places:", alignment_words(read), read.note,
+        f"The largest {len(listed)} of {count(len(cells))} places:", alignment_words(read),
     ], "")  # fmt: skip
     columns = Column("layer"), number("position"), Column("here"), Column("source"), number("restored")
     yield Table(columns, [_place(*cell) for cell in listed])

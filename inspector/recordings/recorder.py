@@ -12,17 +12,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 from engine import protocol
 from engine.errors import RecordingError
 from engine.protocol import Record
 from engine.recording import Entry, Journal, RecordingChanged, RecordingReader, save_as, worth_keeping
 from engine.settings import LoadSettings, Settings
+from inspector.display import visible
 from inspector.keys import key_for
 from inspector.recordings import sessions
 
 _WORTH_A_FILE = (protocol.Step, protocol.BeamStep, protocol.Marked, protocol.Deleted)
-"""Entries without which a session is a prompt and nothing else: it leaves no file."""
+"""Entries without which a session is a prompt and nothing else, unless it has a view of the model's inside: it leaves
+no file."""
 
 
 class Recorder:
@@ -33,7 +36,7 @@ class Recorder:
         program: Returns name and version of the program; called when something is written.
         load: Returns the load settings of the present model.
         settings: Returns the sampler's settings in force.
-        report: Shows the user that something can't be written.
+        announce: Shows a notice: its text, printable, its title and its severity.
     """
 
     def __init__(
@@ -42,7 +45,7 @@ class Recorder:
         program: Callable[[], str],
         load: Callable[[], LoadSettings],
         settings: Callable[[], Settings],
-        report: Callable[[str], None],
+        announce: Callable[[str, str, Literal["information", "warning"]], None],
     ) -> None:
         self.entries: list[Entry] = []
         """Everything so far, in order."""
@@ -54,7 +57,7 @@ class Recorder:
         """Reason that `saved` is another file than before; empty if it is not."""
         self.holding = False
         """True while a recording is replayed: nothing is kept."""
-        self.directory, self._report = directory, report
+        self.directory, self._announce = directory, announce
         self._load, self._settings = load, settings
         self._in_force: Settings | None = None
         """The settings kept last for the present model."""
@@ -76,6 +79,7 @@ class Recorder:
             return
         kept: list[Record | Settings | LoadSettings] = [record]
         if isinstance(record, protocol.ModelFacts):
+            self._set_aside()
             self._in_force = None
             kept.insert(0, self._load())
         elif isinstance(record, protocol.Ended) and record.command == protocol.Configure.kind:
@@ -84,12 +88,25 @@ class Recorder:
         for value in kept:
             entry = Entry(value, time.monotonic() - self._began)
             self.entries.append(entry)
-            self._worth = self._worth or isinstance(value, _WORTH_A_FILE)
+            viewed = isinstance(getattr(value, "facts", None), protocol.CaptureFacts)
+            self._worth = self._worth or viewed or isinstance(value, _WORTH_A_FILE)
             with self._reporting():  # on a failure a new file gets all entries
                 if self.journal is not None:
                     self.journal.write(entry)
         if isinstance(record, protocol.PromptOpened) and not self._made:
             self._begin()
+
+    def _set_aside(self) -> None:
+        """Another model is loaded: close the file of the session before it, if there is one to go back to."""
+        if self.journal is None or not self._worth:
+            return
+        self.close()
+        self.entries, self._made, self._worth = [], False, False
+        self._began = time.monotonic()
+        text = f"{self.notice} The session with the model before is saved".lstrip()
+        self._announce(
+            visible(f"{text}: {key_for('sessions')} goes back to it."), "Another session", "information"
+        )
 
     # ---- the file ---------------------------------------------------------------------------
 
@@ -139,7 +156,7 @@ class Recorder:
         """Keep nothing until `go_on`: a recording is shown."""
         self.close()
         if self.notice:
-            self._report(f"{self.notice} The session is saved to {self.saved} instead.")
+            self._warn(f"{self.notice} The session is saved to {self.saved} instead.")
         self.entries, self.holding, self._made, self._worth = [], True, False, False
 
     def settled(self) -> Path:
@@ -170,12 +187,16 @@ class Recorder:
             if isinstance(failed, RecordingChanged) and self.directory is not None:
                 try:
                     self.journal = self._copied(self.directory)
-                    self._report(f"{failed.message} The session is saved to {self.journal.path} instead.")
+                    self._warn(f"{failed.message} The session is saved to {self.journal.path} instead.")
                     return
                 except RecordingError as other:
                     error = other
             elsewhere = f"you can save it elsewhere: {key_for('save_as')}"
-            self._report(f"{error} The session continues, and {elsewhere}.")
+            self._warn(f"{error} The session continues, and {elsewhere}.")
+
+    def _warn(self, text: str) -> None:
+        title = "No longer saved" if self.path is None else "Saved to another file"
+        self._announce(visible(text), title, "warning")
 
     def close(self) -> None:
         """Write the rest and close the file; one with nothing in it but a prompt is removed."""

@@ -29,20 +29,27 @@ def after(timeline: Timeline, node: int) -> Sequence[Candidate]:
 def pair(own: Sequence[Candidate], source: Sequence[Candidate]) -> tuple[int, int] | None:
     """Two tokens that tell both paths apart: the one that the source favours most, and the one that this path does.
 
+    A token that is known after one path alone counts as the least probable one of the other.
+
     Args:
         own: Candidates after the path that is changed.
         source: Those after the other.
 
     Returns:
-        Their ids; None if nothing is known.
+        Their ids; None if there are no two.
     """
-    here = {each.id: each.logprob for each in own}
-    gains = {each.id: each.logprob - here[each.id] for each in source if each.id in here}
-    likely = {each.id for each in (*own, *source) if each.rank <= LIKELY} & gains.keys()
-    if len(likely) < 2:
-        first, last = ([each.id for each in side if each.rank == 1][:1] for side in (source, own))
-        return (first[0], last[0]) if first and last and first != last else None
-    return max(likely, key=gains.__getitem__), min(likely, key=gains.__getitem__)
+    if not own or not source:
+        return None
+    here, there = ({each.id: each.logprob for each in side} for side in (own, source))
+    least_here, least_there = (
+        min(each.logprob for each in side if each.rank <= len(side)) for side in (own, source)
+    )
+    likely = dict.fromkeys(each.id for each in (*source, *own) if each.rank <= LIKELY)
+    gains = {id: there.get(id, least_there) - here.get(id, least_here) for id in likely}
+    if len(gains) < 2:
+        return None
+    # of two that are equal the source's own, and this path's own
+    return max(gains, key=gains.__getitem__), min(reversed(gains), key=gains.__getitem__)
 
 
 # ---- pairs and alignments -----------------------------------------------------------------------

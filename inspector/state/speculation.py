@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import fmean
+from statistics import fmean, median
 
 from msgspec import Struct, field
 
@@ -40,6 +40,8 @@ class SpeculationTotals(Struct, frozen=True):
     """A token in rounds, the mean."""
     plain_ms: float | None
     """A plain step, the mean too, so that the parts of a round make up `slower`; None if none was taken."""
+    usual_ms: float
+    """A plain step, the median; 0 if none was taken."""
 
     @property
     def tokens_a_forward(self) -> float:
@@ -52,14 +54,19 @@ class SpeculationTotals(Struct, frozen=True):
         return sum(self.accepted) / sum(self.looked) if sum(self.looked) else None
 
     @property
+    def steady(self) -> bool:
+        """False if a few plain steps took so long that their mean says nothing: the machine was busy."""
+        return self.plain_ms is None or self.plain_ms <= UNSTEADY * self.usual_ms
+
+    @property
     def slower(self) -> float | None:
         """Time of a token in rounds by that of a plain step; below 1 if rounds save time."""
-        return self.token_ms / self.plain_ms if self.plain_ms and self.taken else None
+        return self.token_ms / self.plain_ms if self.plain_ms and self.taken and self.steady else None
 
     @property
     def saved_ms(self) -> float | None:
         """The milliseconds that the rounds saved against plain steps; below 0 where they lost."""
-        return (self.plain_ms - self.token_ms) * self.taken if self.plain_ms and self.taken else None
+        return (self.plain_ms - self.token_ms) * self.taken if self.plain_ms and self.slower else None
 
 
 class Speculation(Struct, CapabilityState):
@@ -156,9 +163,12 @@ class Speculation(Struct, CapabilityState):
             round_ms=mean("ms"),
             token_ms=sum(each.ms for each in rounds) / taken if taken else 0.0,
             plain_ms=fmean(self.plain) if self.plain else None,
+            usual_ms=median(self.plain or [0.0]),
         )
 
 
+UNSTEADY = 1.5
+"""Times the median from which on the mean of plain steps is that of a few long ones."""
 EVEN = 0.03
 """A difference to plain steps that is none: two runs of the same steps differ by as much."""
 RULES = (
@@ -177,6 +187,10 @@ def share(value: float) -> str:
 def verdict(totals: SpeculationTotals) -> str:
     """A sentence on whether rounds paid, and why; empty while nothing can be said."""
     slower, plain_ms = totals.slower, totals.plain_ms
+    if plain_ms is not None and not totals.steady:
+        usual, mean = milliseconds(totals.usual_ms), milliseconds(plain_ms)
+        varied = f"plain steps took {mean} on average, where {usual} is usual"
+        return f"Too uneven to tell whether drafting pays: {varied}. Measure again when the machine is less busy."
     if not slower or plain_ms is None:
         return ""
     if abs(slower - 1) < EVEN:

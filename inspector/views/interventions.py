@@ -18,7 +18,6 @@ from engine.protocol import (
     Intervene,
     Intervened,
     Intervention,
-    InterventionKind,
     Scope,
     SweepHeads,
     SweptUnit,
@@ -161,14 +160,19 @@ class SwitchOff(InsideView[HeadsSwept]):
         """The question about the chosen units, and its key."""
         self._chosen: Intervention | None = None
         """The unit that was chosen; None before the first."""
+        self._pointed = False
+        """True if those together were chosen by `point`."""
         self._joined: tuple[tuple[HeadsSwept, ...], HeadsSwept] | None = None
         """The sweeps that were joined last, and the result: thousands of units, drawn at each key."""
 
     def point(self, *place: int) -> None:
-        """Choose a layer as a whole; of a layer and a head the head."""
-        layer, *head = place
-        kind: InterventionKind = "head" if head else "layer"
-        self._chosen = Intervention(kind, layer - 1, head[0] - 1 if head else None)
+        """Choose a layer as a whole; of a layer and a head the head; of several of these pairs all heads together."""
+        pairs = zip(place[::2], place[1::2], strict=False)
+        heads = [Intervention("head", layer - 1, head - 1) for layer, head in pairs]
+        self._chosen = heads[0] if heads else Intervention("layer", place[0] - 1)
+        several = len(heads) > 1
+        if several or self._pointed:
+            self.together, self._pointed = dict.fromkeys(heads, 0.0) if several else {}, several
 
     # ---- asking ---------------------------------------------------------------------------------
 

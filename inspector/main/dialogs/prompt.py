@@ -28,7 +28,7 @@ from inspector.main.dialogs.field import FieldDialog
 from inspector.session.client import Request
 from inspector.session.prompts import Draft, PromptHistory, edited, is_conversation, system_of, transcript
 from inspector.session.requests import Latest, failure_words
-from inspector.texts import decoded, read_text_file
+from inspector.texts import read_text_file
 from inspector.widgets.actions import ActionTable, dialog_table, note
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import MOST_TYPED, Choice, SafeTextArea
@@ -362,8 +362,7 @@ class PromptFileDialog(FieldDialog[str]):
     @work(thread=True, exclusive=True)
     def _read(self, name: str) -> None:
         try:
-            raw = read_text_file(name, "prompt file", "Check the path's spelling.", "Give a regular file.")
-            text = decoded(raw, name)
+            text = read_text_file(name, "prompt file", "Check the path's spelling.", "Give a regular file.")
         except EngineError as error:
             self.from_thread(self.say, str(error), True)
             return

@@ -134,7 +134,8 @@ class HeaderLine(Canvas):
             name, ink = "FAILED", "bad"
             detail = visible(timeline.load_failure.message) if timeline.load_failure else ""
         elif phase is Phase.EMPTY:
-            name, ink, detail = "READY", "muted", f"{key_for('prompt')} writes a prompt"
+            name, ink = "READY", "muted"
+            detail = "" if timeline.narrated else f"{key_for('prompt')} writes a prompt"
         elif phase is Phase.RETURNING:
             name, ink, detail = "RETURNING", "warn", visible(timeline.returning)
         else:

@@ -113,7 +113,8 @@ class StepFigures:
         """The sum of the surprisals that are known, and their number."""
         self._ordered: list[float] = []
         """Milliseconds of those that are no cold start, in order of size."""
-        self._cold: list[float] = []
+        self.cold: set[float] = set()
+        """Milliseconds of those that are."""
         self._sum = 0.0
 
     def update(self, timeline: Timeline) -> None:
@@ -133,7 +134,7 @@ class StepFigures:
         if len(self.slowest) < MOST or ms > self.ms[self.slowest[-1]]:
             self.slowest = sorted([*self.slowest, place], key=self.ms.__getitem__, reverse=True)[:MOST]
         if step.ms.cold:
-            self._cold.append(ms)
+            self.cold.add(ms)
         else:
             insort(self._ordered, ms)
             self._sum += ms
@@ -147,7 +148,7 @@ class StepFigures:
 
     def beyond(self, edge: float) -> int:
         """The number of steps that took more than some milliseconds."""
-        return len(self._ordered) - bisect_right(self._ordered, edge) + sum(ms > edge for ms in self._cold)
+        return len(self._ordered) - bisect_right(self._ordered, edge) + sum(ms > edge for ms in self.cold)
 
 
 def step_shown(timeline: Timeline) -> int:

@@ -296,7 +296,8 @@ class TimingPanel(PanelCanvas, can_focus=True):
     def _chart(
         self, timeline: Timeline, width: int, height: int, widest: int = 1, slow: float = math.inf
     ) -> list[Row]:
-        """Milliseconds of the last steps; the selected one has the accent colour.
+        """Milliseconds of the last steps, a cold start as high as the slowest other one; the selected one has the
+        accent colour.
 
         Args:
             timeline: What is shown.
@@ -312,7 +313,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
         current, plain, chosen = step_shown(timeline), self.data(0.2), self.ink("accent")
         part = [values[index] for index in seen for _ in range(wide)]
         inks = [chosen if index == current else plain for index in seen for _ in range(wide)]
-        top = max(part, default=0.0)
+        top = max((ms for ms in part if ms not in self._figures.cold), default=max(part, default=0.0))
         rows: list[Row] = []
         for line in area(part, height, top):
             row = list(map(Segment, line, inks))

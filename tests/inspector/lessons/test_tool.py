@@ -124,7 +124,7 @@ async def test_a_prompt_over_tokens_that_were_decoded_before_has_no_steps_yet(le
     text = LESSON.lesson.prompt + timeline.completion[0].text
     controller.client.request(Prefill(text, chat=False))
     await learner.until(lambda: not controller.client.outstanding)
-    assert isinstance(timeline.items[-1], Step)
+    assert isinstance(timeline.tree.nodes[timeline.tip], Step)
     assert timeline.completion == []
     await learner.press("space")
     await learner.until(lambda: len(timeline.completion) == 1)

@@ -347,7 +347,7 @@ def test_a_path_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 async def test_what_is_shown_is_what_is_prefilled() -> None:
-    app = InspectorApp(LoadSettings(), Settings(temp=0.0), "Once upon a time", False)
+    app = InspectorApp(LoadSettings(), Settings(temp=0.0), Prefill("Once upon a time", False))
 
     async with app.run_test(size=(120, 40)) as pilot:
         await until(lambda: app.controller.timeline.prompts.prefilled)
@@ -457,7 +457,7 @@ async def test_the_flags_conversation_is_cut_as_a_whole() -> None:
     talk = tuple(
         Message(role, text) for role, text in (("user", "Hi."), ("assistant", "Yes?"), ("user", "Go."))
     )
-    app = InspectorApp(LoadSettings("pocket"), Settings(), "Go.", True, messages=talk)
+    app = InspectorApp(LoadSettings("pocket"), Settings(), Prefill("Go.", True, messages=talk))
     async with app.run_test(size=(120, 40)) as pilot:
         await until(lambda: app.controller.timeline.prompts.prefilled is not None)
         await pilot.press("p")

@@ -11,7 +11,7 @@ import pytest
 
 from engine import protocol
 from engine.errors import RecordingError
-from engine.protocol import Ended, Marked, ModelFacts, PromptOpened, Step
+from engine.protocol import AttentionRead, CaptureFacts, Ended, Marked, ModelFacts, Prefill, PromptOpened, Step
 from engine.recording import Journal, RecordingReader, load
 from engine.recording.journal import RecordingChanged
 from engine.settings import LoadSettings, Settings
@@ -30,7 +30,7 @@ def recording(directory: Path | None, told: list[str] | None = None) -> Recorder
         lambda: PROGRAM,
         lambda: LoadSettings("some/model"),
         lambda: Settings(temp=0.8),
-        ([] if told is None else told).append,
+        lambda text, *_: ([] if told is None else told).append(text),
     )
 
 
@@ -92,6 +92,15 @@ def test_a_prompt_alone_leaves_no_file(tmp_path):
     assert kept.path.exists()
     kept.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_prompt_whose_inside_was_looked_at_leaves_a_file(tmp_path):
+    kept = recording(tmp_path)
+    lived(kept, steps=0)
+    kept.receive(AttentionRead(1, 1, (), 1, (), CaptureFacts((), 1.0, 0.0, "llama")))
+    kept.close()
+    assert kept.saved is not None
+    assert isinstance(values(kept.saved)[-1], AttentionRead)
 
 
 def test_a_directory_that_cant_be_made_is_told_once_and_the_session_goes_on(tmp_path):
@@ -359,7 +368,7 @@ def test_bytes_are_bounded_too(tmp_path):
 
 
 def test_an_app_is_given_a_place_only_by_the_command_line():
-    app = InspectorApp(LoadSettings(), Settings(), "x", engine=FakeEngine())
+    app = InspectorApp(LoadSettings(), Settings(), Prefill("x", None), engine=FakeEngine())
     assert app.recorder.directory is None
 
 
@@ -372,3 +381,33 @@ def test_the_first_prompt_begins_the_file(tmp_path):
     kept.receive(opened)
     assert kept.path.exists()
     kept.close()
+
+
+def test_another_model_begins_another_file(tmp_path):
+    told: list[str] = []
+    kept = recording(tmp_path, told)
+    lived(kept)
+    first, entries = kept.path, list(kept.entries)
+    lived(kept, 2)
+    assert told == ["The session with the model before is saved: ctrl+o goes back to it."]
+    assert first is not None
+    assert kept.path not in (None, first)
+    assert values(first) == [entry.value for entry in entries]
+    kept.close()
+    assert kept.saved != first
+    assert [type(value) for value in values(kept.saved)].count(Step) == 2
+
+
+def test_another_model_after_a_prompt_alone_leaves_no_file(tmp_path):
+    kept = recording(tmp_path)
+    lived(kept, 0)
+    lived(kept, 2)
+    kept.close()
+    assert list(tmp_path.glob("*.trace")) == [kept.saved]
+
+
+def test_in_memory_all_models_of_a_session_stay(tmp_path):
+    kept = recording(None)
+    lived(kept)
+    lived(kept, 2)
+    assert [type(entry.value) for entry in kept.entries].count(Step) == 7

@@ -34,7 +34,9 @@ def ranked(*texts: tuple[int, float]) -> list[Candidate]:
         (ranked((1, 0.6), (2, 0.3), (3, 0.1)), ranked((2, 0.7), (1, 0.2), (3, 0.1)), (2, 1)),
         (ranked((1, 0.6), (2, 0.4)), ranked((1, 0.9), (2, 0.1)), (1, 2)),
         (ranked((1, 0.6), (2, 0.4)), ranked((3, 0.7), (4, 0.3)), (3, 1)),
-        (ranked((1, 0.6), (2, 0.4)), ranked((1, 0.7), (4, 0.3)), None),
+        (ranked((1, 0.6), (2, 0.4)), ranked((1, 0.7), (4, 0.3)), (1, 2)),
+        (ranked((1, 0.6), (2, 0.3), (3, 0.1)), ranked((4, 0.6), (2, 0.2), (3, 0.15)), (4, 1)),
+        (ranked((1, 1.0)), ranked((1, 1.0)), None),
         (ranked((1, 1.0)), [], None),
         ([], [], None),
     ],
@@ -42,7 +44,7 @@ def ranked(*texts: tuple[int, float]) -> list[Candidate]:
 def test_two_texts_are_told_apart_by_what_each_favours(
     own: list[Candidate], source: list[Candidate], found: tuple[int, int] | None
 ) -> None:
-    """Where they have less than two in common, by the most probable of each."""
+    """A token that only one side lists counts as the other's least probable."""
     assert pair(own, source) == found
 
 

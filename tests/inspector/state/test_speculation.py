@@ -63,7 +63,7 @@ def test_the_verdict_says_whether_it_paid(ms: float, words: str) -> None:
 def test_the_parts_of_the_verdict_make_up_its_result() -> None:
     """Under load too, where some steps and rounds take many times as long as others."""
     state = told("AAA", "R", "R", ms=30.0)
-    state.plain = [10.0, 10.0, 10.0, 90.0]
+    state.plain = [10.0, 10.0, 10.0, 14.0]
     state.apply(draft_round(3, 4, "R", ms=210.0))
     totals = state.totals
     assert totals.plain_ms is not None
@@ -72,6 +72,15 @@ def test_the_parts_of_the_verdict_make_up_its_result() -> None:
     result, steps, tokens = (float(each) for each in re.findall(r"([0-9.]+) (?:times|steps \(|tokens)", said))
     assert said.startswith(f"Here drafting is {steps / tokens:.1f} times slower")
     assert result == pytest.approx(steps / tokens, abs=0.05)
+
+
+def test_times_of_a_busy_machine_give_no_verdict() -> None:
+    state = told("accepted", "refused")
+    state.plain = [10.0, 10.0, 10.0, 90.0]
+    assert verdict(state.totals).startswith(
+        "Too uneven to tell whether drafting pays: plain steps took 30.0 ms on average, where 10.0 ms is usual."
+    )
+    assert state.totals.saved_ms is None
 
 
 def test_plain_steps_are_those_outside_of_rounds() -> None:

@@ -15,6 +15,7 @@ from engine.protocol import (
     Ended,
     Failure,
     Loading,
+    Prefill,
     ReadAttention,
     ReadTriangle,
     RepeatedTexts,
@@ -313,7 +314,7 @@ async def test_leaving_stops_what_is_computed(rig: Rig) -> None:
 
 async def test_the_kite_and_the_ball_on_the_real_model() -> None:
     prompt = "Tim had a red kite. Sue had a blue ball. Tim played with his red"
-    app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)
+    app = InspectorApp(LoadSettings(), Settings(), Prefill(prompt, False))
     async with app.run_test(size=(98, 40)) as pilot:
 
         def text() -> str:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from engine.protocol import Candidate, HoldInterventions, Intervention, InterventionsHeld, Step
+from engine.protocol import Candidate, HoldInterventions, Intervention, InterventionsHeld, Prefill, Step
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.display import quoted, token_label
@@ -230,7 +230,7 @@ async def test_without_such_tokens_the_key_says_so(rig: Rig) -> None:
 
 @pytest.mark.slow
 async def test_a_head_off_in_the_real_engine_leads_with_that() -> None:
-    app = InspectorApp(LoadSettings(), Settings(temp=0.0, max_tokens=12), "Once upon a time", False)
+    app = InspectorApp(LoadSettings(), Settings(temp=0.0, max_tokens=12), Prefill("Once upon a time", False))
     async with app.run_test(size=(120, 40)) as pilot:
         timeline = lambda: app.controller.timeline  # noqa: E731
         client = app.controller.client

@@ -13,6 +13,7 @@ from engine.protocol import (
     KVCost,
     MeasureRoofline,
     Measuring,
+    Prefill,
     Profile,
     Profiled,
     ProfilePart,
@@ -248,7 +249,7 @@ async def test_a_long_page_scrolls_at_every_size(rig: Rig, size) -> None:
 
 @pytest.mark.slow
 async def test_a_real_step_is_taken_apart() -> None:
-    app = InspectorApp(LoadSettings(), Settings(), "Once upon a time", chat=False)
+    app = InspectorApp(LoadSettings(), Settings(), Prefill("Once upon a time", False))
     async with app.run_test(size=(100, 36)) as pilot:
         await idle(pilot)
         await pilot.press("5", "P")

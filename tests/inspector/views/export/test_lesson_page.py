@@ -265,6 +265,11 @@ def test_the_command_takes_number_name_file_and_recording(hostile: Listed, tmp_p
     assert out.read_text(encoding="utf-8").count('class="beat"') == len(hostile.lesson.beats)
 
 
+def test_another_format_says_that_the_cards_are_in_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "1", "--to", "txt", "-o", "-"]) == 0
+    assert "Only --to html has the lesson's cards" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_it_needs_no_mlx_and_no_screen(tmp_path: Path) -> None:
     code = BLOCKED.replace('"numpy"', '"numpy", "textual"')

@@ -24,6 +24,7 @@ from engine.protocol import (
     PatchPair,
     PatchPairs,
     PlaceShares,
+    Prefill,
     Record,
     SweepHeads,
 )
@@ -712,7 +713,7 @@ def test_numbers_fit_and_keep_their_sign():
 
 async def test_a_real_model_is_held_and_released() -> None:
     prompt = "Once upon a time, there was a little boy named Max and a girl named Sue. Max went out with"
-    app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)
+    app = InspectorApp(LoadSettings(), Settings(), Prefill(prompt, False))
     async with app.run_test(size=(120, 40)) as pilot:
         await idle(pilot)
         own = app.controller.timeline.tip

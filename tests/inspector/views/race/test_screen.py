@@ -8,7 +8,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from engine.protocol import Failure, Measuring, Race, RaceEnded, RaceOpened, RaceStep
+from engine.protocol import Failure, Measuring, Prefill, Race, RaceEnded, RaceOpened, RaceStep
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.documents.race import verdict
@@ -211,7 +211,7 @@ def test_a_chart_grows_with_the_steps():
 
 @pytest.mark.slow
 async def test_a_real_race_reaches_its_length_with_equal_tokens() -> None:
-    app = InspectorApp(LoadSettings(), Settings(), "Once upon a time", chat=False)
+    app = InspectorApp(LoadSettings(), Settings(), Prefill("Once upon a time", False))
     async with app.run_test(size=(100, 30)) as pilot:
         async with asyncio.timeout(60):
             while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:

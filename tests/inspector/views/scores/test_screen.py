@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from engine.protocol import Check, Loading, Marked, ReadScore
+from engine.protocol import Check, Loading, Marked, Prefill, ReadScore
 from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
@@ -173,7 +173,7 @@ async def test_a_caption_of_a_recording_opens_the_page(replay: Rig) -> None:
 @pytest.mark.slow
 async def test_a_real_model_says_why() -> None:
     prompt = "Tim had a red kite. Sue had a blue ball. Tim played with his red"
-    app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)
+    app = InspectorApp(LoadSettings(), Settings(), Prefill(prompt, False))
     async with app.run_test(size=(98, 36)) as pilot:
         await idle(pilot)
         await pilot.press("3", "V")
