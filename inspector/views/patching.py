@@ -181,12 +181,9 @@ class Patching(InsideView[ActivationsPatched]):
         self.cursor = self.faced = None
         self.over_pairs, self._adopted = False, -1
 
-    def heat_of_text(self) -> OfferedHeat | None:
+    def offered(self, answer: ActivationsPatched, path: Sequence[Item]) -> OfferedHeat:
         """The share that each token of the map restores, at the layer that was looked at last."""
-        if (newest := self.newest()) is None:
-            return None
-        read, path = newest
-        return restored(read, self._at(read)[0], quoted_label(path[-1]))
+        return restored(answer, self._at(answer)[0], quoted_label(path[-1]))
 
     def _at(self, read: ActivationsPatched) -> tuple[int, int]:
         """Row and column of a map that are looked at: at first the largest share of a position before the last, to
