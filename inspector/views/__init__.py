@@ -331,8 +331,8 @@ TOOLS: tuple[Tool, ...] = (
             looks=True, synonyms="second model, other model, why the second model"),
         Action("sampling", "Settings",
             "Change temperature, top-p, seed and the other sampling settings, and see at once what they would have "
-            "picked.", lambda own: own.sampling(), Needs.ENGINE | Needs.MODEL,
-            recorded=lambda own: bool(own.timeline.rows), hint=live("settings"), worth=4, place=130, view="settings…",
+            "picked.", lambda own: own.sampling(), Needs.ENGINE, recorded=lambda own: bool(own.timeline.rows),
+            hint=live("settings"), worth=4, place=130, view="settings…",
             synonyms="sampling, sampling settings, sampler settings, preset, presets, generation parameters, "
             "hyperparameters"),
         make=SamplerActions, panel=SamplerPanel, contexts=(TURNED, TURNING),
