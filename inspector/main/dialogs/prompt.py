@@ -109,6 +109,8 @@ class PromptDialog(Dialog[Draft]):
         self._file = ""
         """The name of the file that was read last."""
         self._timer: Timer | None = None
+        self._began = prompt
+        """The prompt that was in the fields at first."""
         self._asked: PreviewPrompt | None = None
         """The prompt that is shown cut, or will be: the fields report what was put into them, too."""
 
@@ -149,6 +151,7 @@ class PromptDialog(Dialog[Draft]):
         self._asked = None
         self._show(CUTTING)
         self._put(self.prompt)
+        self._began = self.typed()
         if self.given:
             self.query_one("#prompt-text", PromptEditor).select_all()
 
@@ -271,8 +274,9 @@ class PromptDialog(Dialog[Draft]):
     # ---- leaving ----------------------------------------------------------------------------
 
     def leave(self) -> None:
-        """Leave; what was typed is kept for the next time."""
-        self.dismiss(Draft(self.typed(), False))
+        """Leave; what was changed is kept for the next time."""
+        typed = self.typed()
+        self.dismiss(None if typed == self._began else Draft(typed, False))
 
     def apply(self) -> None:
         """Start with what was typed, or report that nothing was."""

@@ -72,7 +72,7 @@ async def test_what_is_typed_replaces_the_prompt_and_is_added_to_a_draft(rig: Ri
     await rig.press("p", "right", "H", "i", "ctrl+s")
     assert rig.engine.sent == [protocol.Prefill("Once upon a time,Hi", False, None, None)]
     rig.engine.sent.clear()
-    await rig.press("p", "H", "i", "escape", "p", "exclamation_mark", "enter")
+    await rig.press("p", "escape", "p", "H", "i", "escape", "p", "exclamation_mark", "enter")
     assert rig.engine.sent == [protocol.Prefill("Hi!", False, None, None)]
 
 
