@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from engine.protocol import Prefill
 from engine.settings import LoadSettings
 from inspector.cli import arguments, screen
 from inspector.cli import main as cli
@@ -287,7 +288,7 @@ def test_the_screen_gets_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
     noted = open_screen(monkeypatch, "-p", "hello", "--temp", "0.5", "--kv-bits", "8", "--prompt-logprobs")
     assert noted["ran"]
     assert noted["exit"] == 0
-    assert (noted["prompt"], noted["chat"], noted["system"], noted["echo"]) == ("hello", None, None, True)
+    assert noted["prefill"] == Prefill("hello", None, echo=True)
     assert noted["settings"].temp == 0.5
     assert noted["load"].kv_bits == 8
 
