@@ -11,7 +11,7 @@ import pytest
 
 from engine import protocol
 from engine.errors import RecordingError
-from engine.protocol import Ended, Marked, ModelFacts, Prefill, PromptOpened, Step
+from engine.protocol import AttentionRead, CaptureFacts, Ended, Marked, ModelFacts, Prefill, PromptOpened, Step
 from engine.recording import Journal, RecordingReader, load
 from engine.recording.journal import RecordingChanged
 from engine.settings import LoadSettings, Settings
@@ -92,6 +92,15 @@ def test_a_prompt_alone_leaves_no_file(tmp_path):
     assert kept.path.exists()
     kept.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_prompt_whose_inside_was_looked_at_leaves_a_file(tmp_path):
+    kept = recording(tmp_path)
+    lived(kept, steps=0)
+    kept.receive(AttentionRead(1, 1, (), 1, (), CaptureFacts((), 1.0, 0.0, "llama")))
+    kept.close()
+    assert kept.saved is not None
+    assert isinstance(values(kept.saved)[-1], AttentionRead)
 
 
 def test_a_directory_that_cant_be_made_is_told_once_and_the_session_goes_on(tmp_path):
