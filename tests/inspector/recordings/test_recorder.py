@@ -11,7 +11,16 @@ import pytest
 
 from engine import protocol
 from engine.errors import RecordingError
-from engine.protocol import AttentionRead, CaptureFacts, Ended, Marked, ModelFacts, Prefill, PromptOpened, Step
+from engine.protocol import (
+    AttentionRead,
+    CaptureFacts,
+    Ended,
+    Marked,
+    ModelFacts,
+    Prefill,
+    PromptOpened,
+    Step,
+)
 from engine.recording import Journal, RecordingReader, load
 from engine.recording.journal import RecordingChanged
 from engine.settings import LoadSettings, Settings
