@@ -24,7 +24,6 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,7 +32,7 @@ from msgspec.structs import fields
 from engine import errors, protocol
 from engine.breakpoints import Breakpoints
 from engine.child import EngineProcess
-from engine.errors import COMPUTE_AGAIN, EngineError, PromptError, SettingsError, StepError
+from engine.errors import COMPUTE_AGAIN, EngineError, PromptError, StepError
 from engine.files import free, replacing
 from engine.processes import python_command
 from engine.protocol import Command, Intervention, Message, Received, Record
@@ -76,11 +75,6 @@ from inspector.state.timeline import Timeline
 from inspector.version import program
 
 Reply = TypeVar("Reply", bound=Record)
-Viewed = TypeVar(
-    "Viewed", protocol.AttentionRead, protocol.AttributionRead, protocol.GradientsRead, protocol.LensRead,
-    protocol.ScoreRead, protocol.ExpertsRead, protocol.PositionTried, protocol.HeadsScored,
-    protocol.ActivationsPatched, protocol.PairsPatched, protocol.DirectionMade,
-)  # fmt: skip
 OFTEN = 0.1
 """Minimum seconds between two updates of a run's progress."""
 STOPS = ("eos", "stop", "grammar")
@@ -240,17 +234,18 @@ class _Line:
         self.do(protocol.Recall((at,)))
         return self.do(command).answer(kind)
 
-    def view(self, command: Command, kind: type[Viewed], what: str, hint: str = "") -> Viewed:
+    def view(self, command: Command, kind: type[Reply], what: str, hint: str = "") -> Reply:
         """Ask for a view of the inside.
 
         Raises:
             EngineError: The engine refuses, or what was read is not what the model computes: then with the hint.
         """
         read = self.do(command).answer(kind)
-        if (failed := read.facts.failed) is not None:
+        facts: protocol.CaptureFacts = read.facts  # type: ignore[attr-defined]  # as all these have
+        if (failed := facts.failed) is not None:
             where = f" ({failed.where})" if failed.where else ""
             raise StepError(
-                f"The {what} of {read.facts.family} can't be shown: the check `{failed.name}` is off by "
+                f"The {what} of {facts.family} can't be shown: the check `{failed.name}` is off by "
                 f"{failed.error:.2g}, and {failed.bound:.2g} is allowed{where}.",
                 hint,
             )
@@ -1238,12 +1233,8 @@ def train(
     Raises:
         EngineError: A text can't be read, or a setting is wrong.
     """
-    known = {field.name for field in fields(TrainingSettings)} - {"texts"}
-    if unknown := settings.keys() - known:
-        name = min(unknown)
-        raise SettingsError(name, f"Unknown setting “{name}”.", f"There are {', '.join(sorted(known))}.")
-    asked = TrainingSettings(texts=tuple(map(str, texts)), **settings_of(TrainingSettings, {}, settings))
-    check(asked)
+    given = settings_of(TrainingSettings, {}, {"texts": tuple(map(str, texts)), **settings})
+    asked = check(TrainingSettings(**given))
     line = _Line(LoadSettings(), Settings())
     line.client.backend = _ENGINE.session(line)
     try:
@@ -1319,10 +1310,4 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
     Raises:
         SettingsError: One is out of range, or there is none of that name.
     """
-    known = [field.name for field in fields(Settings)]
-    for name in given:
-        if name not in known:
-            near = [each for each in known if name.startswith(each)] or get_close_matches(name, known, 1)
-            hint = f"Did you mean {near[0]}?" if near else ""
-            raise SettingsError(name, f"Unknown setting “{name}”.", hint)
     return changed(settings, **settings_of(Settings, BY_NAME, given))
