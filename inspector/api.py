@@ -35,7 +35,7 @@ from engine.child import EngineProcess
 from engine.errors import COMPUTE_AGAIN, EngineError, PromptError, StepError
 from engine.files import free, replacing
 from engine.processes import python_command
-from engine.protocol import Command, Intervention, Message, Received, Record
+from engine.protocol import Command, Intervention, Received, Record
 from engine.recording import Entry, save_as, worth_keeping
 from engine.setting import check
 from engine.settings import BY_NAME, MOST, LoadSettings, Settings, TrainingSettings, changed, with_defaults
@@ -68,6 +68,7 @@ from inspector.results import (
     top,
 )
 from inspector.scales import counted
+from inspector.served.requests import conversation_of
 from inspector.session.client import Backend, EngineClient, IdleBackend, Request
 from inspector.state.segments import Segments
 from inspector.state.session_tree import Item
@@ -1178,7 +1179,8 @@ def open(
         model: `pocket` (it comes with the program), a hub id, a directory, or a recording, which needs neither MLX nor
             its model: its contents are there, and nothing more is computed.
         prompt: The text to continue.
-        messages: A conversation instead of it, with the keys `role` and `content`, through the chat template.
+        messages: A conversation instead of it, with the keys `role` and `content`, and others that the chat template
+            reads.
         chat: Whether the prompt goes through the chat template, as a user's message; by default it does if the model
             has a template and its folder doesn't ask for raw prompts, as that of `pocket` does.
         system: The system message before that.
@@ -1198,7 +1200,9 @@ def open(
         raise PromptError(f"messages and {other} were both given.", "Put all of it into messages.")
     if system is not None and chat is False:
         raise PromptError("The system message needs the chat template.", "Give chat=True, too.")
-    said = _messages(messages or ())
+    said, _ = (
+        conversation_of("The conversation", {"messages": [*messages]}) if messages is not None else ((), "")
+    )
     own = {field.name for field in fields(LoadSettings)}
     load = settings_of(LoadSettings, BY_NAME, {k: v for k, v in settings.items() if k in own})
     sampling = {k: v for k, v in settings.items() if k not in own}
@@ -1255,21 +1259,6 @@ def _steps(line: _Line, count: int, directory: str | Path | None) -> Iterator[pr
                 line.do(protocol.SaveCheckpoint(str(directory)))
         finally:
             line.close()
-
-
-def _messages(given: Sequence[dict[str, str]]) -> tuple[Message, ...]:
-    """A conversation.
-
-    Raises:
-        PromptError: One of them has no role, no content, or something else.
-    """
-    for each in given:
-        if missing := {"role", "content"} - each.keys():
-            raise PromptError(f"A message has no {' and no '.join(sorted(missing))}.", "Give it both.")
-        if more := sorted(each.keys() - {"role", "content"}):
-            message = f"A message has a {more[0][:40]!r}, too."
-            raise PromptError(message, "Give it a role and a content alone.")
-    return tuple(Message(each["role"], each["content"]) for each in given)
 
 
 def _recorded(path: Path) -> Session:
