@@ -248,8 +248,7 @@ def run_app(
         prompt=prefill.text, chat=prefill.chat, system=prefill.system, echo=prefill.echo,
         messages=prefill.messages, options=prefill.options, **given,
     )  # fmt: skip
-    before = {number: signal.getsignal(number) for number in ENDING}
-    taken = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+    taken = {each: of for each in ENDING if (of := signal.getsignal(each)) is not signal.SIG_IGN}
     for number in taken:
         signal.signal(number, lambda received, _: app.end_by(received))
     gc.freeze()  # what was imported stays

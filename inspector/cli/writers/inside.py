@@ -34,7 +34,7 @@ from inspector.documents.attribution import rows_of
 from inspector.documents.gradients import baseline_of
 from inspector.documents.positions import LATER, OFFSETS, trials
 from inspector.state.candidates import compared
-from inspector.state.inside import checked as verified
+from inspector.state.inside import checked
 from inspector.state.patching import after, pair
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
@@ -330,17 +330,6 @@ def _token(known: Known, text: str | None) -> Generator[Command, None, int | Non
 
 
 # ---- tables -----------------------------------------------------------------------------------
-
-
-def checked(known: CaptureFacts, width: int) -> str:
-    """The checks in a line, as on the screen; if one failed, the reason why nothing is shown."""
-    if (failed := known.failed) is not None:
-        where = f" ({visible(failed.where)})" if failed.where else ""
-        return (
-            f"Not shown: the check {failed.name} failed for the architecture {visible(known.family)}{where}: off by "
-            f"{failed.error:.2g}, where {failed.bound:.2g} is allowed."
-        )
-    return verified(known, width)
 
 
 def _lens(read: protocol.LensRead, known: Known) -> Iterable[Block]:
