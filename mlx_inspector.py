@@ -1,10 +1,7 @@
 """mlx-inspector from Python: `open` a session, `run` it, go back `at` a step, `take` another token, and `compare`.
 
-See `inspector.api` for all that these do.
+See `inspector.api` for all that these do, and `inspector.results` for what they answer with.
 """
-
-from importlib.util import find_spec
-from pathlib import Path
 
 
 def _check_names() -> None:
@@ -13,6 +10,9 @@ def _check_names() -> None:
     Raises:
         ImportError: One is.
     """
+    from importlib.util import find_spec
+    from pathlib import Path
+
     own = Path(__file__).resolve().parent
     for name in ("engine", "inspector"):
         spec = find_spec(name)
@@ -27,30 +27,27 @@ def _check_names() -> None:
 _check_names()
 
 from engine.errors import EngineError  # noqa: E402
-from inspector.api import (  # noqa: E402
+from inspector.api import Branch, Run, Session, Tree, compare, open, train  # noqa: E402
+from inspector.results import (  # noqa: E402
+    Answer,
     Attention,
-    Branch,
     Comparison,
     Contributions,
     Direction,
     Experts,
+    Gradients,
     Lens,
     Merges,
     ModelMap,
     Moved,
-    Run,
     Sampler,
     Scores,
-    Session,
-    Tree,
+    Step,
     WhatIf,
-    compare,
-    open,
-    train,
 )
-from inspector.passage import Step  # noqa: E402
 
 __all__ = [
+    "Answer",
     "Attention",
     "Branch",
     "Comparison",
@@ -58,6 +55,7 @@ __all__ = [
     "Direction",
     "EngineError",
     "Experts",
+    "Gradients",
     "Lens",
     "Merges",
     "ModelMap",

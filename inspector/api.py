@@ -26,7 +26,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Seque
 from contextlib import AbstractContextManager, contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import fields
 
@@ -39,37 +39,48 @@ from engine.processes import python_command
 from engine.protocol import Command, Intervention, Message, Received, Record
 from engine.recording import Entry, save_as, worth_keeping
 from engine.setting import check
-from engine.settings import BY_NAME, LoadSettings, Settings, TrainingSettings, changed, with_defaults
+from engine.settings import BY_NAME, MOST, LoadSettings, Settings, TrainingSettings, changed, with_defaults
 from engine.thread import EngineThread
-from inspector import passage
-from inspector.blocks.page import notebook
 from inspector.border import checked, settings_of
-from inspector.display import token_label
-from inspector.documents import attention, attribution, gradients, lens
-from inspector.documents.scores import by_weight, in_words, key_shares, query_shares
-from inspector.passage import MOST_SHOWN, Candidate, Step
+from inspector.config.directions import name_of, read_direction
+from inspector.display import quoted, visible
+from inspector.documents import compare as comparison
+from inspector.documents.gradients import baseline_of
+from inspector.results import (
+    Answer,
+    Attention,
+    Comparison,
+    Contributions,
+    Direction,
+    Experts,
+    Gradients,
+    Lens,
+    Merges,
+    ModelMap,
+    Moved,
+    Sampler,
+    Scores,
+    Step,
+    WhatIf,
+    check_number,
+    shown,
+    table,
+    tokens_html,
+    top,
+)
+from inspector.scales import counted
 from inspector.session.client import Backend, EngineClient, IdleBackend, Request
-from inspector.state.merges import ladder_lines, rung, rungs
 from inspector.state.segments import Segments
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.version import program
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from inspector.documents.compare import Comparison as Compared
-
 Reply = TypeVar("Reply", bound=Record)
 Viewed = TypeVar(
     "Viewed", protocol.AttentionRead, protocol.AttributionRead, protocol.GradientsRead, protocol.LensRead,
     protocol.ScoreRead, protocol.ExpertsRead, protocol.PositionTried, protocol.HeadsScored,
-    protocol.ActivationsPatched, protocol.PairsPatched,
+    protocol.ActivationsPatched, protocol.PairsPatched, protocol.DirectionMade,
 )  # fmt: skip
-Read = TypeVar("Read")
-ENDLESS = 10**9
-"""Maximum number of tokens of a completion: a run is bounded by its own number."""
 OFTEN = 0.1
 """Minimum seconds between two updates of a run's progress."""
 STOPS = ("eos", "stop", "grammar")
@@ -349,431 +360,6 @@ def _error(failure: protocol.Failure) -> EngineError:
     return made
 
 
-# ---- results -----------------------------------------------------------------------------------
-
-
-class _Result(Generic[Read]):
-    """An answer of the engine; `record` is the whole of it.
-
-    Args:
-        record: The answer.
-        path: The tokens that it is about, if it is about those of a path.
-    """
-
-    def __init__(self, record: Read, path: Sequence[Item] = ()) -> None:
-        self.record, self._path = record, path
-
-
-class Sampler(_Result[protocol.Explained]):
-    """The sampler's way to the next token at a place, stage by stage.
-
-    `record` has each candidate after each stage (`engine.protocol.Explained`).
-    """
-
-    @property
-    def stages(self) -> dict[str, int]:
-        """The stages that run, in their order, and the tokens of the vocabulary that each leaves."""
-        return {column.name: column.kept for column in self.record.columns}
-
-    @property
-    def picked(self) -> int:
-        """The id of the token on which the draw falls."""
-        return self.record.next.picked
-
-    @property
-    def draw(self) -> float | None:
-        """The number that is drawn, 0 to 1; None if the most probable token is taken."""
-        return self.record.next.draw
-
-    @checked
-    def top(self, count: int = 5) -> list[Candidate]:
-        """The most probable tokens by the model, best first."""
-        return passage.top(self.record.next, count)
-
-    def _repr_html_(self) -> str:
-        columns, shown = self.record.columns, self.record.next.candidates[:8]
-        heads = ("token", "model", *(f"{each.name}: {each.kept:,} left" for each in columns), "sampler")
-        rows = [
-            (
-                each.text, passage.bar(each.prob),
-                *(f"{column.values[place]:.4g}" if column.values[place] is not None else "" for column in columns),
-                passage.bar(each.sampler_prob),
-            )
-            for place, each in enumerate(shown)
-        ]  # fmt: skip
-        return passage.table(heads, rows)
-
-    def __repr__(self) -> str:
-        stages = ", ".join(f"{name} leaves {kept:,}" for name, kept in self.stages.items())
-        texts = {each.id: f"“{each.text}”" for each in self.record.next.candidates}
-        return f"<Sampler {stages or 'without stages'}; picked {texts.get(self.picked, self.picked)}>"
-
-
-class WhatIf(_Result[protocol.WhatIfAnswered]):
-    """The picks of the same draws under other settings, each step after the unchanged path before it."""
-
-    @property
-    def differing(self) -> list[protocol.WhatIfStep]:
-        """The steps with another pick."""
-        return [step for step in self.record.steps if not step.same]
-
-    def __repr__(self) -> str:
-        return f"<WhatIf {len(self.differing)} of {len(self.record.steps)} steps would differ>"
-
-
-class Direction(_Result[protocol.Direction]):
-    """A direction of the residual stream, to steer by.
-
-    `record` has its numbers (`engine.protocol.Direction`).
-    """
-
-    @property
-    def vector(self) -> npt.NDArray[np.float32]:
-        """Its numbers, shape (width,)."""
-        import numpy as np
-
-        return np.array(self.record.vector.row(), np.float32)
-
-    @checked
-    def save(self, path: str | Path) -> None:
-        """Save it to a file, which is replaced; `Branch.steer` and `--steer` take that.
-
-        Raises:
-            PathError: It can't be written.
-        """
-        from inspector.config.directions import write_direction
-
-        write_direction(Path(path), self.record, force=True)
-
-    def __repr__(self) -> str:
-        return f"<Direction {self.record.label} of layer {self.record.layer}, #{self.record.digest}>"
-
-
-def _direction(given: Direction | str | Path) -> protocol.Direction:
-    """The numbers of a direction, or of the one in a file.
-
-    Raises:
-        PathError: It can't be read.
-    """
-    if isinstance(given, Direction):
-        return given.record
-    from inspector.config.directions import read_direction
-
-    return read_direction(Path(given))
-
-
-Inside = TypeVar("Inside", bound=protocol.AttentionRead | protocol.ScoreRead)
-
-
-class _OnPath(_Result[Inside]):
-    """A view of the inside over the tokens of a path."""
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Texts of the tokens of the path."""
-        return tuple(item.text for item in self._path)
-
-    @property
-    def check(self) -> dict[str, tuple[float, float]]:
-        """Comparisons with what the model itself computes: the largest error of each, and what is allowed."""
-        return {each.name: (each.error, each.bound) for each in self.record.facts.checks}
-
-
-class Attention(_OnPath[protocol.AttentionRead]):
-    """The attention of each head of each layer from the last token of a place.
-
-    `record` has what the engine read (`engine.protocol.AttentionRead`).
-    """
-
-    @checked
-    def weights(self, layer: int) -> npt.NDArray[np.float32]:
-        """The weights of a layer over the whole path.
-
-        Args:
-            layer: From 0.
-
-        Returns:
-            Shape (heads, tokens of the path); 0 where a head can't see.
-
-        Raises:
-            StepError: The layer has no attention whose weights are known.
-        """
-        import numpy as np
-
-        read = _read_layer(layer, self.record.layers, "attention")
-        return np.array([read.over(head, self.record.tokens) for head in range(read.heads)], np.float32)
-
-    def _repr_html_(self) -> str:
-        """The text colored by the mean of all heads, and the strongest weights."""
-        return notebook(attention.document(self.record, self._path))
-
-    def __repr__(self) -> str:
-        return f"<Attention over {self.record.tokens} tokens, {len(self.record.layers)} layers>"
-
-
-class Gradients(_Result[protocol.GradientsRead]):
-    """The share of each token of the path in a logit, or in the difference of two.
-
-    `record` has what the engine read (`engine.protocol.GradientsRead`).
-    """
-
-    def __init__(self, record: protocol.GradientsRead, path: Sequence[Item] = ()) -> None:
-        super().__init__(record, path)
-        self.shares = gradients.shares_of(record, path)
-        """Shares in the order of the text, with `place`, `label`, `value` in logits, and `share` of all sizes."""
-
-    @property
-    def residual(self) -> float | None:
-        """Difference of the shares' sum from what it has to be, as a share of that; None for gradient × input."""
-        return self.record.residual
-
-    @checked
-    def top(self, count: int = 5) -> list[gradients.TokenShare]:
-        """The largest, whatever their sign."""
-        return gradients.largest(self.shares)[: max(0, count)]
-
-    def _repr_html_(self) -> str:
-        """The text colored by shares, and the largest of them."""
-        return notebook(gradients.document(self.record, self._path))
-
-    def __repr__(self) -> str:
-        words = ", ".join(f"{each.label} {each.value:+.2f}" for each in self.top(3))
-        return f"<Gradients of {gradients.asked_words(self.record)}, {gradients.method_words(self.record)}: {words}>"
-
-
-class Merges(_Result[protocol.TakenApart]):
-    """The words of a text as a tokenizer cuts it, and the steps from each word to its tokens.
-
-    `record` has what the engine said (`engine.protocol.TakenApart`).
-    """
-
-    @property
-    def words(self) -> list[str]:
-        """The words, as the tokenizer sees them."""
-        return [b"".join(word.symbols).decode("utf-8", "replace") for word in self.record.words]
-
-    @checked
-    def ladder(self, word: int = 0) -> list[tuple[int | float | None, tuple[bytes, ...]]]:
-        """The ladder of a word: the rank of each merge, or the logprob of a unigram's way, and the pieces there.
-
-        Args:
-            word: Its place in `words`.
-
-        Raises:
-            StepError: There is no such word.
-        """
-        _check_number("word", word, len(self.record.words), "the text")
-        of = self.record.words[word]
-        return [(each.value, each.pieces) for each in (rung(of, place) for place in range(rungs(of)))]
-
-    def __repr__(self) -> str:
-        return "\n".join(ladder_lines(self.record)).rstrip()
-
-
-class Scores(_OnPath[protocol.ScoreRead]):
-    """The reason why a head looks where it looks: the part of each writer to the residual stream in its scores.
-
-    `record` has what the engine read (`engine.protocol.ScoreRead`). A key is a place in the path, by default the
-    heaviest; a share is its score's difference from the mean over the keys, or from another key's, `against`.
-    """
-
-    @property
-    def weights(self) -> dict[int, float]:
-        """The head's weight on each key."""
-        return dict(zip(self.record.keys, self.record.weights.row(), strict=True))
-
-    @checked
-    def in_key(self, key: int | None = None, against: int | None = None) -> dict[str, float]:
-        """The share of each writer of the key, by name, the largest first."""
-        shares = key_shares(self.record, self._key(key, against), against)
-        return {each.name: each.value for each in shares}
-
-    @checked
-    def in_query(self, key: int | None = None, against: int | None = None) -> dict[str, float]:
-        """The share of each writer of the query, by name, the largest first."""
-        shares = query_shares(self.record, self._key(key, against), against)
-        return {each.name: each.value for each in shares}
-
-    @checked
-    def why(self, key: int | None = None, against: int | None = None) -> str:
-        """The reason in a sentence."""
-        labels = [token_label(text) for text in self.texts]
-        return in_words(self.record, labels, self._key(key, against), against)
-
-    def _key(self, key: int | None, against: int | None) -> int:
-        """The key that is given, or else the heaviest.
-
-        Raises:
-            StepError: The head's score of one of the two is not known.
-        """
-        key = by_weight(self.record)[0] if key is None else key
-        for each in (key, against):
-            if each is not None and each not in self.record.keys:
-                raise StepError(f"Token {each} is not among the keys.", "Name it in `keys` of `scores`.")
-        return key
-
-    def __repr__(self) -> str:
-        return f"<Scores: {self.why()}>"
-
-
-class Experts(_Result[protocol.ExpertsRead]):
-    """The experts of each layer that the last token of a place went through.
-
-    `record` has them, and what recurrent layers keep (`engine.protocol.ExpertsRead`).
-    """
-
-    @checked
-    def weights(self, layer: int) -> dict[int, float | None]:
-        """The experts of a layer that ran, from 0, with the weight of each; None if unknown.
-
-        Args:
-            layer: From 0.
-
-        Raises:
-            StepError: The layer has no experts.
-        """
-        read = _read_layer(layer, self.record.layers, "experts")
-        return dict(zip(read.chosen, read.weights or [None] * len(read.chosen), strict=True))
-
-    def __repr__(self) -> str:
-        return f"<Experts of {len(self.record.layers)} layers, states of {len(self.record.states)}>"
-
-
-class Moved(_Result[protocol.PositionTried]):
-    """The prediction with the position of a token changed; `record` has it (`engine.protocol.PositionTried`)."""
-
-    @property
-    def kl_bits(self) -> float:
-        """Change of all probabilities: KL(before || after)."""
-        return self.record.kl_bits
-
-    @property
-    def tokens(self) -> list[tuple[str, float, float]]:
-        """The most probable tokens, each with its probability before and after."""
-        return [(each.text, each.before, each.after) for each in self.record.tokens]
-
-    def __repr__(self) -> str:
-        return f"<Moved by {self.record.offset:+d}: {self.kl_bits:.3f} bits>"
-
-
-class Lens(_Result[protocol.LensRead]):
-    """The prediction of each layer for the tokens after the last ones of a place, by the model's final norm and head.
-
-    `record` has what the engine read (`engine.protocol.LensRead`).
-    """
-
-    @property
-    def tokens(self) -> list[tuple[str, float]]:
-        """The token that each layer would predict next, with its probability; the embedding comes first."""
-        columns = self.record.columns
-        return [(cell.top[0].text, cell.top[0].prob) for cell in columns[-1].cells] if columns else []
-
-    def _repr_html_(self) -> str:
-        return notebook(lens.document(self.record, self._path))
-
-    def __repr__(self) -> str:
-        return f"<Lens: {' '.join(repr(text) for text, _ in self.tokens)}>"
-
-
-class Contributions(_Result[protocol.AttributionRead]):
-    """Contributions: the amount that each part of the model adds to a logit, or to the difference of two.
-
-    `record` has what the engine read (`engine.protocol.AttributionRead`).
-    """
-
-    @property
-    def parts(self) -> dict[str, float]:
-        """The logits that each part adds, by name, in the order in which they write; they add up to the whole."""
-        return {each.name: each.value for each in attribution.part_rows(self.record)}
-
-    @property
-    def heads(self) -> dict[str, float]:
-        """The same for each attention head, as far as heads can be told apart."""
-        every = (
-            each
-            for part in attribution.part_rows(self.record)
-            for each in attribution.head_rows(self.record, part)
-        )
-        return {each.name: each.value for each in every if each.head != -1}
-
-    def _repr_html_(self) -> str:
-        return notebook(attribution.document(self.record))
-
-    def __repr__(self) -> str:
-        best = sorted(self.parts.items(), key=lambda each: -abs(each[1]))[:3]
-        words = ", ".join(f"{name} {value:+.2f}" for name, value in best)
-        return f"<Contributions: {attribution.heading(self.record)}: {words}>"
-
-
-class ModelMap(_Result[protocol.ModelModules]):
-    """The modules of a model on the way of a token; `record` has all of them (`engine.protocol.ModelModules`)."""
-
-    @property
-    def rows(self) -> list[dict[str, str | int]]:
-        """A row for each, layers that are alike in one: its path, name, purpose, shape, parameters, bytes and hooks."""
-        from inspector.documents.modules import lines
-
-        return [
-            {"path": line.path, "module": line.label.strip(), "what": line.says, "shape": line.shape,
-             "parameters": line.parameters, "bytes": line.bytes, "hooks": line.hooks}
-            for line in lines(self.record)
-        ]  # fmt: skip
-
-    def _repr_html_(self) -> str:
-        heads = ("path", "module", "what", "shape", "parameters", "bytes", "hooks")
-        return passage.table(heads, [tuple(row.values()) for row in self.rows])
-
-    def __repr__(self) -> str:
-        return f"<Map of {self.record.depth} layers, {self.record.parameters:,} parameters>"
-
-
-class Comparison:
-    """Two branches: their common beginning, and the logprob of each from there on."""
-
-    def __init__(self, compared: Compared) -> None:
-        self.compared = compared
-
-    @property
-    def shared(self) -> int:
-        """Tokens that both begin with, those of the prompt among them."""
-        return self.compared.shared
-
-    @property
-    def logprobs(self) -> tuple[float, float]:
-        """The sums of the logprobs of both since they parted."""
-        left, right = self.compared.totals
-        return left.logprob, right.logprob
-
-    def _repr_html_(self) -> str:
-        compared, rows = self.compared, []
-        for name, side, path in zip(
-            ("left", "right"), compared.totals, (compared.left, compared.right), strict=True
-        ):
-            text = "".join(item.text for item in path[self.shared :][:MOST_SHOWN])
-            rows.append((name, side.tokens, f"{side.logprob:.2f}", text))
-        return passage.table(("", "tokens apart", "logprob", "text since they parted"), rows)
-
-    def __repr__(self) -> str:
-        left, right = self.logprobs
-        return f"<Comparison {self.shared} tokens in common, then logprob {left:.2f} against {right:.2f}>"
-
-
-Layer = TypeVar("Layer", protocol.AttentionLayer, protocol.ExpertLayer)
-
-
-def _read_layer(layer: int, layers: Sequence[Layer], what: str) -> Layer:
-    """One of the layers that were read.
-
-    Raises:
-        StepError: It is not among them.
-    """
-    found = next((each for each in layers if each.layer == layer), None)
-    if found is None:
-        known = ", ".join(str(each.layer) for each in layers)
-        raise StepError(f"Layer {layer} has no {what} to show.", f"These have: {known or 'none'}.")
-    return found
-
-
 # ---- branches ----------------------------------------------------------------------------------
 
 
@@ -826,10 +412,10 @@ class Branch:
 
     def _repr_html_(self) -> str:
         """The last tokens as a notebook shows them, the more surprising the darker their ground."""
-        return passage.tokens_html(self._path())
+        return tokens_html(self._path())
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {len(self.steps)} steps: {passage.quoted(self.text[-60:])}>"
+        return f"<{type(self).__name__} of {counted(len(self.steps), 'step')}: {quoted(visible(self.text[-60:]))}>"
 
     @property
     def finished(self) -> str | None:
@@ -928,11 +514,8 @@ class Branch:
             held = protocol.units_from(units)
         except ValueError as error:
             raise StepError(f"{error}.") from None
-        depth = self._depth
         for name, unit in zip(units.split(","), held, strict=True):
-            if depth is not None and unit.layer >= depth:
-                message = f"There is no {name.strip()}: the model has {depth} layers."
-                raise StepError(message, f"L1 to L{depth} are.")
+            self._layer(unit.layer, name.strip())
         return self._under(held)
 
     @contextmanager
@@ -949,21 +532,18 @@ class Branch:
                 line.settle()
                 line.held = before
 
-    @property
-    def _depth(self) -> int | None:
-        """Number of layers of the model; None if unknown, as in some recordings."""
-        facts = self._line.timeline.facts
-        return facts.layers if facts is not None and facts.ran else None
-
-    def _layer(self, layer: int) -> int:
-        """A layer, counted from 0.
+    def _layer(self, layer: int, unit: str = "") -> int:
+        """A layer, counted from 0, of the model, if its depth is known.
 
         Raises:
-            StepError: There is no such layer.
+            StepError: There is no such layer; with the unit that named it.
         """
-        depth = self._depth
-        if depth is not None:
-            _check_number("layer", layer, depth, "the model", f"L1 to L{depth} of the screen")
+        facts = self._line.timeline.facts
+        if facts is not None and facts.ran:
+            if unit and layer >= facts.layers:
+                message = f"There is no {unit}: the model has {facts.layers} layers."
+                raise StepError(message, f"L1 to L{facts.layers} are.")
+            check_number("layer", layer, facts.layers, "the model", f"L1 to L{facts.layers} of the screen")
         return layer
 
     @checked
@@ -980,9 +560,19 @@ class Branch:
         Raises:
             EngineError: The file can't be read, or holds no direction; or there is no such layer.
         """
-        made = _direction(direction)
-        own = self._layer(made.layer if layer is None else layer)
+        made, own = self._directed(direction, layer)
         return self._under((Intervention("direction", own, None, strength, made),))
+
+    def _directed(
+        self, direction: Direction | str | Path, layer: int | None
+    ) -> tuple[protocol.Direction, int]:
+        """The numbers of a direction, or of the one in a file, and the layer after which it is added.
+
+        Raises:
+            EngineError: The file can't be read, or holds no direction; or there is no such layer.
+        """
+        made = direction.record if isinstance(direction, Direction) else read_direction(Path(direction))
+        return made, self._layer(made.layer if layer is None else layer)
 
     # ---- views of the inside ----------------------------------------------------------------
 
@@ -1015,14 +605,9 @@ class Branch:
         Raises:
             EngineError: The engine refuses.
         """
-        from inspector.config.directions import name_of
-
         toward, away = tuple(one for one, _ in pairs), tuple(other for _, other in pairs)
         asked = protocol.MakeDirection(self._layer(layer), toward, away, name=name or name_of(toward, away))
-        made = self._line.do(asked).answer(protocol.DirectionMade)
-        if (failed := made.facts.failed) is not None:
-            problem = f"its check `{failed.name}` failed"
-            raise StepError(f"No direction can be made of {made.facts.family}: {problem}.")
+        made = self._line.view(asked, protocol.DirectionMade, "direction")
         return Direction(made.direction)
 
     @checked
@@ -1036,7 +621,7 @@ class Branch:
         token: int | str | None = None,
         other: int | str | None = None,
         strengths: Sequence[float] = protocol.STRENGTHS,
-    ) -> protocol.StrengthsSwept:
+    ) -> Answer[protocol.StrengthsSwept]:
         """Add a direction with one strength after another here, and random ones of the same length to compare.
 
         Args:
@@ -1051,12 +636,11 @@ class Branch:
         Raises:
             EngineError: The engine refuses.
         """
-        made = _direction(direction)
-        own = self._layer(made.layer if layer is None else layer)
-        _check_number("token", begin, len(self._path()), "the path")
+        made, own = self._directed(direction, layer)
+        check_number("token", begin, len(self._path()), "the path")
         first, second = (None if each is None else self._id(each) for each in (token, other))
         asked = protocol.SweepStrengths(self.node, made, own, scope, begin, first, second, tuple(strengths))
-        return self._line.do(asked).answer(protocol.StrengthsSwept)
+        return Answer(self._line.do(asked).answer(protocol.StrengthsSwept))
 
     def what_if(self, **settings: Any) -> WhatIf:
         """Find the steps up to here at which other settings would take another token.
@@ -1065,7 +649,8 @@ class Branch:
             EngineError: A setting is out of range.
         """
         other, node = _changed(self._line.settings, settings), self.node
-        return WhatIf(self._line.do(protocol.WhatIf(other, node)).answer(protocol.WhatIfAnswered))
+        answer = self._line.do(protocol.WhatIf(other, node)).answer(protocol.WhatIfAnswered)
+        return WhatIf(answer, self._path())
 
     def attention(self) -> Attention:
         """Read the attention of each head from the last token here.
@@ -1096,9 +681,10 @@ class Branch:
         """Decompose the logit of a next token into what each part of the model adds to it.
 
         Args:
-            token: As in `gradients`.
-            against: As in `gradients`.
-            alone: As in `gradients`.
+            token: Token whose logit is meant, by its id or text; None for the step's own if `at` was given one, or else
+                the most probable.
+            against: Token whose logit is subtracted; None for the best other candidate, as on the screen.
+            alone: Whether no logit is subtracted.
 
         Raises:
             EngineError: What was read is not what the model computes, or a text is no single token.
@@ -1135,7 +721,7 @@ class Branch:
         """
         one, other = (*self._compared(token, against, alone), None)[:2]
         method: protocol.GradientMethod = "integrated" if integrated else "input"
-        start = gradients.baseline_of(baseline)
+        start = baseline_of(baseline)
         command = protocol.ReadGradients(self.node, one, other, method, *start, steps, hold_experts)
         hint = "Take more steps, another baseline, or hold_experts=True in a mixture of experts."
         read = self._line.view(command, protocol.GradientsRead, "gradients", hint)
@@ -1148,7 +734,7 @@ class Branch:
             EngineError: No prompt was given, or a text is no single token.
         """
         step, other = self._next_step, None if against is None else self._id(against)
-        best = [each.id for each in (self.sampler().top(2) if step is None else passage.top(step.choice, 2))]
+        best = [each.id for each in (self.sampler().top(2) if step is None else top(step.choice, 2))]
         one = self._id(token) if token is not None else step.id if step is not None else best[0]
         if other is None:
             other = next((id for id in best if id != one), None)
@@ -1186,7 +772,7 @@ class Branch:
             raise StepError(f"There is no head {head}.", "Heads count from 0, which is h1 on the screen.")
         tokens = len(self._path())
         for key in keys:
-            _check_number("token", key, tokens, "the path")
+            check_number("token", key, tokens, "the path")
         command = protocol.ReadScore(self.node, layer, head, tuple(keys))
         read = self._line.view(command, protocol.ScoreRead, "scores")
         return Scores(read, self._path())
@@ -1214,7 +800,7 @@ class Branch:
         return Moved(self._line.view(asked, protocol.PositionTried, "positions"))
 
     @checked
-    def heads(self, texts: int = 0, length: int = 50, seed: int = 0) -> protocol.HeadsScored:
+    def heads(self, texts: int = 0, length: int = 50, seed: int = 0) -> Answer[protocol.HeadsScored]:
         """Score the behaviour of each head: previous token, induction, duplicate token, first token, entropy.
 
         Args:
@@ -1226,7 +812,8 @@ class Branch:
             StepError: What was read is not what the model computes; or there can be no such texts.
         """
         over = protocol.RepeatedTexts(length, texts, seed) if texts else None
-        return self._line.view(protocol.ScoreHeads(self.node, over), protocol.HeadsScored, "scores of heads")
+        asked = protocol.ScoreHeads(self.node, over)
+        return Answer(self._line.view(asked, protocol.HeadsScored, "scores of heads"))
 
     @checked
     def patching(
@@ -1236,7 +823,7 @@ class Branch:
         against: int | str,
         part: protocol.PatchKind = "layer",
         facing: protocol.Facing | None = None,
-    ) -> protocol.ActivationsPatched:
+    ) -> Answer[protocol.ActivationsPatched]:
         """Patch activations of another branch of this session into this one, layer by layer and token by token.
 
         Args:
@@ -1253,12 +840,12 @@ class Branch:
         _of_one_session(self, source)
         ids = self._id(token), self._id(against)
         command = protocol.PatchActivations(self.node, source.node, *ids, part, facing)
-        return self._line.view(command, protocol.ActivationsPatched, "patching")
+        return Answer(self._line.view(command, protocol.ActivationsPatched, "patching"))
 
     @checked
     def patch_pairs(
         self, pairs: Sequence[tuple[str, str] | tuple[str, str, str, str]], part: protocol.PatchKind = "layer"
-    ) -> protocol.PairsPatched:
+    ) -> Answer[protocol.PairsPatched]:
         """Patch each of a set of pairs of texts on this session's model, and take the means.
 
         Args:
@@ -1269,7 +856,7 @@ class Branch:
             StepError: None of them can be patched; a check failed.
         """
         command = protocol.PatchPairs(tuple(protocol.PatchPair(*each) for each in pairs), part)
-        return self._line.view(command, protocol.PairsPatched, "patching")
+        return Answer(self._line.view(command, protocol.PairsPatched, "patching"))
 
     # ---- export -----------------------------------------------------------------------------
 
@@ -1308,18 +895,17 @@ class Tree(list[Branch]):
     def _repr_html_(self) -> str:
         """A row for each: the step from which it differs from those before it, and its text from there on."""
         met: set[int] = set()
-        rows: list[tuple[object, ...]] = []
+        rows = []
         for branch in self:
-            items = branch._path()
-            own = [item for item in items if item.node not in met]
+            own = [item for item in branch._path() if item.node not in met]
             met.update(item.node for item in own)
             steps = [item for item in own if isinstance(item, protocol.Step)]
-            text, logprob = "".join(step.text for step in steps), sum(step.logprob for step in steps)
-            rows.append((steps[0].index if steps else "", len(steps), f"{logprob:.2f}", text[:MOST_SHOWN]))
-        return passage.table(("from step", "tokens", "logprob", "text from there on"), rows)
+            first, logprob = str(steps[0].index + 1) if steps else "", sum(step.logprob for step in steps)
+            rows.append((first, str(len(steps)), f"{logprob:.2f}", shown(steps)))
+        return table(("from step", "tokens", "logprob", "text from there on"), rows)
 
     def __repr__(self) -> str:
-        return f"<Tree of {len(self)} branches>"
+        return f"<Tree of {counted(len(self), 'branch')}>"
 
 
 def _progress(total: int) -> Callable[[int, bool], None]:
@@ -1334,25 +920,19 @@ def _progress(total: int) -> Callable[[int, bool], None]:
     began = updated = time.monotonic()
     shell = sys.modules.get("IPython")  # if it isn't imported there is no notebook
     notebook: Any = shell.display if shell is not None and shell.get_ipython() is not None else None
-
-    def text(done: int) -> str:
-        speed = done / max(1e-9, time.monotonic() - began)
-        return f"{done:,} of {total:,} tokens, {speed:.0f} a second"
-
-    def bar(done: int) -> Any:
-        return notebook.HTML(f'<progress value="{done}" max="{total}"></progress> {text(done)}')
-
-    shown: Any = notebook.display(bar(0), display_id=True) if notebook is not None else None
+    shown = notebook.display(notebook.HTML(), display_id=True) if notebook is not None else None
 
     def update(done: int, last: bool) -> None:
         nonlocal updated
-        if not last and time.monotonic() - updated < OFTEN:
+        now = time.monotonic()
+        if not last and now - updated < OFTEN:
             return
-        updated = time.monotonic()
+        updated = now
+        text = f"{done:,} of {total:,} tokens, {done / max(1e-9, now - began):.0f} a second"
         if shown is not None:
-            shown.update(bar(done))
+            shown.update(notebook.HTML(f'<progress value="{done}" max="{total}"></progress> {text}'))
         elif sys.stderr is not None and sys.stderr.isatty():
-            sys.stderr.write(f"\r{text(done)}\x1b[K" + ("\n" if last else ""))
+            sys.stderr.write(f"\r{text}\x1b[K" + ("\n" if last else ""))
             sys.stderr.flush()
 
     return update
@@ -1404,21 +984,23 @@ class Run(Branch):
                     update(done, False)
             finally:
                 update(done, True)
-        with self._line.lock:
-            if self._request is not None and self._line.pending is self:
-                try:
-                    self._line.wait(self._request)
-                finally:
-                    self._end(len(self._came))
+        self._finish()
         return self
 
-    def _end(self, count: int) -> None:
-        """End it with a number of its steps; the others are forgotten."""
-        self._line.pending = None
-        if count:
-            self._node = self._came[count - 1].node
-            self._owner._went(self._node)
-        del self._came[count:]
+    def _finish(self, given: int | None = None) -> None:
+        """Wait for its end; or stop it after a number of its steps, and forget the others."""
+        line = self._line
+        with line.lock:
+            if self._request is None or line.pending is not self:
+                return
+            try:
+                (line.wait if given is None else line.stop)(self._request)
+            finally:
+                line.pending = None
+                del self._came[len(self._came) if given is None else given :]
+                if self._came:
+                    self._node = self._came[-1].node
+                    self._owner._went(self._node)
 
     def __iter__(self) -> Iterator[Step]:
         given = 0
@@ -1427,7 +1009,7 @@ class Run(Branch):
                 given += 1
                 yield step
         finally:
-            self._leave(given)
+            self._finish(given)
 
     def _next(self, given: int) -> Step | None:
         """The step after a number of them; None if the run has ended before."""
@@ -1443,14 +1025,6 @@ class Run(Branch):
                 self.wait()  # raises the error of a failure
             return None
 
-    def _leave(self, given: int) -> None:
-        """Leave the loop: stop the engine, and forget the steps that were not yielded."""
-        line = self._line
-        with line.lock:
-            if self._request is not None and line.pending is self:
-                line.stop(self._request)
-                self._end(given)
-
     async def __aiter__(self) -> AsyncIterator[Step]:
         given = 0
         try:
@@ -1458,7 +1032,7 @@ class Run(Branch):
                 given += 1
                 yield step
         finally:
-            self._leave(given)
+            self._finish(given)
 
     def __len__(self) -> int:
         self.wait()
@@ -1634,7 +1208,7 @@ def open(
     load = settings_of(LoadSettings, BY_NAME, {k: v for k, v in settings.items() if k in own})
     sampling = {k: v for k, v in settings.items() if k not in own}
     checked_load = check(LoadSettings(model=str(model), **load))
-    line = _Line(checked_load, _changed(Settings(max_tokens=ENDLESS), sampling))
+    line = _Line(checked_load, _changed(Settings(max_tokens=MOST), sampling))
     session = Session(line, 0)
     try:
         line.connect(sampling)
@@ -1724,8 +1298,6 @@ def compare(left: Branch, right: Branch) -> Comparison:
     Raises:
         StepError: They are of two sessions.
     """
-    from inspector.documents import compare as comparison
-
     _of_one_session(left, right)
     return Comparison(comparison.compare(left._path(), right._path()))
 
@@ -1739,17 +1311,6 @@ def _of_one_session(one: Branch, other: Branch) -> None:
     if one._line is not other._line:
         hint = "Give two of one: b = s.at(12).take(' cat').run(10)."
         raise StepError("These are branches of two sessions.", hint)
-
-
-def _check_number(what: str, number: int, count: int, of: str, shown: str = "") -> None:
-    """Refuse a number that is not one of some things, which count from 0.
-
-    Raises:
-        StepError: It isn't.
-    """
-    if not 0 <= number < count:
-        hint = f"They count from 0: give 0 to {count - 1}{shown and f', {shown}'}." if count else ""
-        raise StepError(f"There is no {what} {number}: {of} has {count or 'none'}.", hint)
 
 
 def _changed(settings: Settings, given: dict[str, Any]) -> Settings:

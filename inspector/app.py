@@ -26,19 +26,7 @@ from textual.widget import Widget
 
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError, RecordingError
-from engine.protocol import (
-    NO_OPTIONS,
-    ChatOptions,
-    Configure,
-    Failure,
-    Load,
-    Message,
-    ModelFacts,
-    MoveTo,
-    Prefill,
-    Received,
-    Record,
-)
+from engine.protocol import Configure, Failure, Load, ModelFacts, MoveTo, Prefill, Received, Record
 from engine.settings import LoadSettings, Settings, SpeculationSettings
 from engine.thread import EngineThread
 from inspector import keys
@@ -75,6 +63,7 @@ MOST_PROBLEMS = 8
 PROBLEM_LINES, AROUND_PROBLEMS = 3, 8
 """Rows of one in a narrow terminal, and of the notice and the screen around them."""
 CLOSE_SECONDS = 2.0
+NO_PROMPT = Prefill("", None)
 NO_THREAD = (
     "The system allows the program no more threads. "
     "Close other programs, or raise the limit (ulimit -u), and try again."
@@ -87,10 +76,7 @@ class InspectorApp(App[int]):
     Args:
         load: The model to open.
         settings: Of the sampler.
-        prompt: Prefilled once the model is there; an empty one waits for the user.
-        chat: Through the chat template, if the model has one; None for as the model's prompts usually are.
-        system: System prompt for the chat template.
-        echo: Prompt logprobs: None for up to 2,048 tokens, True always, False never.
+        prefill: The prompt, which is read once the model is there; an empty one waits for the user.
         engine: Takes commands and hands its records to `inbox`; None for the thread that owns MLX, in a process of
             its own for a model over ranks.
         breakpoints: Where runs stop; None for those that are remembered.
@@ -99,8 +85,6 @@ class InspectorApp(App[int]):
         tools: The tools beyond the panels of every session.
         theme: Name of the theme, or dark or light; empty for the one that is remembered.
         begins: How the screen begins, and then nothing is remembered; None for how it was left.
-        messages: A whole conversation in place of the prompt, which is then its last user's message.
-        options: What else the chat template gets.
         given: Names of the settings that the user gave; the others are the model's own. None if all were given.
         notes: What to tell the user at the start about the flags: one sentence each.
         notes_on: Asked for more of them once the first model is loaded.
@@ -112,27 +96,15 @@ class InspectorApp(App[int]):
 
     TITLE = "inspector"
     CSS_PATH = "inspector.tcss"
-    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 (no ClassVar in Textual's own declaration)
-        (0, "-tiny"),
-        (40, "-narrow"),
-        (80, "-normal"),
-        (120, "-wide"),
-    ]
-    VERTICAL_BREAKPOINTS = [  # noqa: RUF012
-        (0, "-flat"),
-        (10, "-short"),
-        (20, "-middle"),
-        (32, "-tall"),
-    ]
+    # no ClassVar, as in Textual's own declarations
+    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (40, "-narrow"), (80, "-normal"), (120, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (10, "-short"), (20, "-middle"), (32, "-tall")]  # noqa: RUF012
 
     def __init__(
         self,
         load: LoadSettings,
         settings: Settings,
-        prompt: str = "",
-        chat: bool | None = None,
-        system: str | None = None,
-        echo: bool | None = None,
+        prefill: Prefill = NO_PROMPT,
         engine: Backend | None = None,
         breakpoints: Breakpoints | None = None,
         save: Path | None = None,
@@ -140,8 +112,6 @@ class InspectorApp(App[int]):
         tools: Sequence[Tool] = TOOLS,
         theme: str = "",
         begins: Preferences | None = None,
-        messages: tuple[Message, ...] = (),
-        options: ChatOptions = NO_OPTIONS,
         given: Collection[str] | None = None,
         notes: Sequence[str] = (),
         notes_on: Callable[[ModelFacts], Sequence[str]] = lambda facts: (),
@@ -169,12 +139,7 @@ class InspectorApp(App[int]):
             self.call_later,
         )
         self.engine = engine or (self._engine_process() if load.divided else EngineThread(self.inbox.emit))
-        self.controller = Controller(
-            self.engine,
-            load,
-            settings,
-            Prefill(prompt, chat, system, echo, None, messages, options),
-        )
+        self.controller = Controller(self.engine, load, settings, prefill)
         self.controller.setup.given = None if given is None else set(given)
         self.controller.speculation = speculation or self.controller.speculation
         self._trace, self.controller.opening = trace, trace is not None
@@ -297,16 +262,18 @@ class InspectorApp(App[int]):
         self.set_interval(FRAME, self._tick)
 
     def _start(self) -> None:
-        for problem in self._saved_breakpoints.problems:
-            self.notify(visible(problem), title="Breakpoints", severity="warning", markup=False)
-        for each in self._plugins:
-            if each.problem:
-                text = f"{each.name} ({each.package}): {each.problem}"
-                self.notify(text, title="Plug-in", severity="warning", timeout=NOTES_SECONDS, markup=False)
-        self._tell_keys()
-        for problem in self._remembered.problems:
-            self.notify(problem, title="Look of the screen", severity="warning", markup=False)
-        self._tell_flags(self._notes)
+        self._warn("Breakpoints", *self._saved_breakpoints.problems)
+        self._warn(
+            "Plug-in",
+            *(f"{each.name} ({each.package}): {each.problem}" for each in self._plugins if each.problem),
+        )
+        problems = self._own_keys.problems
+        most = max(1, min(MOST_PROBLEMS, (self.size.height - AROUND_PROBLEMS) // PROBLEM_LINES))
+        hidden = len(problems) - most
+        more = [f"{hidden} more: `inspector --keys` lists all"] if hidden > 0 else []
+        self._warn("Keys", *problems[:most], *more)
+        self._warn("Look of the screen", *self._remembered.problems)
+        self._warn("Flags", *self._notes)
         if self._trace is not None:
             self.playback.open(self._trace)
         else:
@@ -314,19 +281,11 @@ class InspectorApp(App[int]):
             self.controller.setup.open(self.controller.setup.load)
         self.main.changed()
 
-    def _tell_flags(self, notes: Sequence[str]) -> None:
-        if notes:
-            text = "\n".join(map(visible, notes))
-            self.notify(text, title="Flags", severity="warning", timeout=NOTES_SECONDS, markup=False)
-
-    def _tell_keys(self) -> None:
-        """Notify of the problems of the user's own keys, a line each, as far as there is room."""
-        if problems := self._own_keys.problems:
-            most = max(1, min(MOST_PROBLEMS, (self.size.height - AROUND_PROBLEMS) // PROBLEM_LINES))
-            hidden = len(problems) - most
-            more = [f"{hidden} more: `inspector --keys` lists all"] if hidden > 0 else []
-            text = "\n".join([*map(visible, problems[:most]), *more])
-            self.notify(text, title="Keys", severity="warning", timeout=NOTES_SECONDS, markup=False)
+    def _warn(self, title: str, *problems: str) -> None:
+        """Notify the user of problems, a line each, if there are any."""
+        if problems:
+            text = "\n".join(map(visible, problems))
+            self.notify(text, title=title, severity="warning", timeout=NOTES_SECONDS, markup=False)
 
     def _tick(self) -> None:
         """Bring what came to the screen, and play a recording on; nothing while the program is being left."""
@@ -348,7 +307,7 @@ class InspectorApp(App[int]):
         where the text would be."""
         self.controller.client.receive(record, id)
         if isinstance(record, ModelFacts) and self._notes_on is not None:
-            self._tell_flags(self._notes_on(record))
+            self._warn("Flags", *self._notes_on(record))
             self._notes_on = None
         if not isinstance(record, TOLD) or (found := notice(record)) is None:
             return
@@ -407,11 +366,6 @@ class InspectorApp(App[int]):
         """
         self.leaving = True
         super().exit(result, return_code, message)
-
-    @property
-    def saved(self) -> Path | None:
-        """The file of the session, once the screen was left; None if there is none."""
-        return self.recorder.saved
 
     def end_by(self, number: int) -> None:
         """Leave since a signal came, as the key does; called in the signal's handler.

@@ -179,17 +179,15 @@ def _plain(value: object) -> object:
 
 
 def _one_of(kinds: Sequence[Any], value: object) -> Any:
-    kinds = [each for each in kinds if not (each is str and Path in kinds)]  # a path may be a text
-    if NoneType in kinds and value is None:
-        return None
-    kinds = [each for each in kinds if each is not NoneType]
-    inner: object = value
+    misfits = []
     for each in kinds:
+        if each is str and Path in kinds:  # a path may be a text
+            continue
         try:
             return _taken(each, value)
         except _Misfit as misfit:
-            inner = misfit.value
-    raise _Misfit(value if len(kinds) > 1 else inner)
+            misfits += [misfit.value] if each is not NoneType else []
+    raise _Misfit(misfits[0] if len(misfits) == 1 else value)
 
 
 def _elements(kinds: tuple[Any, ...], value: object) -> tuple[Any, ...]:

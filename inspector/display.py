@@ -11,9 +11,12 @@ import codecs
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, get_character_cell_size
+
+if TYPE_CHECKING:
+    from engine.protocol import Piece, PromptToken, Step
 
 SPACE = "␣"
 _PICTURES = {9: "⇥", 10: "↵", 0x7F: "␡", 0xA0: "⍽", 0x20: " ", 0x3000: "\u3000"}
@@ -234,19 +237,7 @@ def joined_to_fit(parts: Iterable[str], cells: int) -> str:
 # ---- bytes of tokens ----------------------------------------------------------------------------
 
 
-class TokenBytes(Protocol):
-    """The fields of a token that are read here."""
-
-    @property
-    def text(self) -> str:
-        """The characters that it finishes; empty while one is unfinished."""
-
-    @property
-    def raw(self) -> bytes:
-        """Its own bytes."""
-
-
-def carried(tokens: Sequence[TokenBytes], place: int) -> bytes:
+def carried(tokens: Sequence[Piece | PromptToken | Step], place: int) -> bytes:
     """Bytes of the tokens before one that begin the character which it may finish.
 
     Args:
@@ -261,7 +252,7 @@ def carried(tokens: Sequence[TokenBytes], place: int) -> bytes:
     return before
 
 
-def shown_bytes(tokens: Sequence[TokenBytes], place: int, most: int) -> str:
+def shown_bytes(tokens: Sequence[Piece | PromptToken | Step], place: int, most: int) -> str:
     """A token's bytes, `20 63 61 74`; after those of the tokens before it, `‹E2 82› AC`, if it ends a character.
 
     Args:

@@ -8,8 +8,8 @@ from engine.errors import PromptError
 from engine.files import TEXT_LIMIT, read_regular, shorter, typed
 
 
-def read_text_file(name: str, kind: str, mend: str, otherwise: str) -> bytes:
-    """All of a file.
+def read_text_file(name: str, kind: str, mend: str, otherwise: str) -> str:
+    """The text of a file.
 
     Args:
         name: Its path.
@@ -18,10 +18,10 @@ def read_text_file(name: str, kind: str, mend: str, otherwise: str) -> bytes:
         otherwise: What to do if it can't be read, as a sentence.
 
     Raises:
-        PromptError: It isn't there, can't be read, is no regular file, or has more than `TEXT_LIMIT` bytes.
+        PromptError: It isn't there, can't be read, is no regular file in UTF-8, or has more than `TEXT_LIMIT` bytes.
     """
     try:
-        return read_regular(typed(name), TEXT_LIMIT)
+        return decoded(read_regular(typed(name), TEXT_LIMIT), name)
     except FileNotFoundError:
         raise PromptError(f"There is no {kind} {shorter(name)!r}.", mend) from None
     except OSError as error:

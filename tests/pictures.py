@@ -27,7 +27,7 @@ from textual.pilot import Pilot
 import inspector
 from engine.breakpoints import Breakpoints
 from engine.grammar_settings import Grammar
-from engine.protocol import NO_OPTIONS, ChatOptions, Message
+from engine.protocol import NO_OPTIONS, ChatOptions, Message, Prefill
 from engine.settings import LoadSettings, Settings, SpeculationSettings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
@@ -308,14 +308,16 @@ async def take(picture: Picture) -> str:
     app = InspectorApp(
         picture.load,
         find(picture.lesson).lesson.settings if picture.lesson else settings,
-        (request.prompt if request is not None else picture.prompt) if begins else "",
-        picture.chat or request is not None,
-        messages=request.messages if request is not None else picture.messages,
+        Prefill(
+            (request.prompt if request is not None else picture.prompt) if begins else "",
+            picture.chat or request is not None,
+            messages=request.messages if request is not None else picture.messages,
+            options=picture.options,
+        ),
         breakpoints=Breakpoints(),
         trace=Opening(picture.recording, play=True) if picture.recording is not None else None,
         tools=_tools(picture),
         begins=Preferences(metric=picture.metric),
-        options=picture.options,
         speculation=picture.speculation,
     )
     async with app.run_test(size=picture.size) as pilot:

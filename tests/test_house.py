@@ -79,7 +79,7 @@ def test_a_class_name_is_used_once() -> None:
     names of its own: those that its users expect."""
     places = defaultdict(list)
     for each in classes():
-        if not each.place.startswith(("inspector/api.py", "inspector/passage.py")):
+        if not each.place.startswith(("inspector/api.py", "inspector/results.py")):
             places[each.name].append(each.place)
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 

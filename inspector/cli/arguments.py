@@ -237,7 +237,7 @@ def read_file(name: str, kind: str = "file", mend: str = "Check the path's spell
         if name.startswith("/dev/") and os.path.samestat(os.stat(name), os.fstat(0)):
             return read_stdin(name)
     otherwise = "Give a regular file, or pipe it into standard input (-)."
-    return decoded(read_text_file(name, kind, mend, otherwise), name)
+    return read_text_file(name, kind, mend, otherwise)
 
 
 def given_text(file: str | None, prompt: str | None, purpose: str, flag: str = "") -> str:

@@ -8,27 +8,44 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated, Literal
 
-from msgspec import Struct, json
+from msgspec import Meta, Raw, Struct, json
 
 from engine.errors import EngineError, PathError, PromptError
 from engine.files import message_and_hint, read_regular, replacing, shorter, typed
 from engine.protocol import LONGEST_NAME, Direction, Floats, Intervention
-from inspector.texts import decoded, read_text_file
+from inspector.texts import read_text_file
 
 END = ".safetensors"
 _HEADER, _FILE = 2**16, 2**23
 """Bytes of a header and of a file at most: a million numbers."""
 _TENSOR = "direction"
 _HINT = "Give one that this program saved, or a safetensors file with one tensor `direction` of one axis."
-_NUMBERS: Mapping[str, int] = {"F32": 4, "F16": 2, "BF16": 2}
-"""Bytes of each, by the type's name in the file."""
 _ASKED = r"(?s)(?P<file>.+?)(?::(?P<strength>-?\d*\.?\d+)(?:@[lL]?(?P<layer>\d{1,5}))?)?"
 
 
 # ---- files --------------------------------------------------------------------------------------
+
+
+class _Tensor(Struct, frozen=True):
+    """Where and what the numbers of a file are."""
+
+    dtype: Literal["F32", "F16", "BF16"]
+    shape: tuple[Annotated[int, Meta(gt=0)]]
+    data_offsets: tuple[int, int]
+
+
+class _Metadata(Struct, frozen=True):
+    """What a file says of its numbers; another program's says nothing."""
+
+    format: str = ""
+    name: str | None = None
+    layer: Annotated[str, Meta(pattern=r"^[1-9]\d{0,4}\Z")] = "1"
+    """The layer, from 1."""
+    model: str = ""
+    fingerprint: str = ""
 
 
 def read_direction(path: Path) -> Direction:
@@ -60,34 +77,22 @@ def _direction(content: bytes, stem: str) -> Direction:
     (length,) = struct.unpack_from("<Q", content)
     if not 2 <= length <= min(_HEADER, len(content) - 8):
         raise ValueError("it doesn't begin as a safetensors file")
-    header, data = json.decode(content[8 : 8 + length]), content[8 + length :]
-    if not isinstance(header, dict):
-        raise ValueError("its header is not an object")
-    said = header.pop("__metadata__", None) or {}  # MLX writes null for none
+    header, data = json.decode(content[8 : 8 + length], type=dict[str, Raw]), content[8 + length :]
+    said = json.decode(header.pop("__metadata__", b"null"), type=_Metadata | None)  # MLX writes null for none
     if len(header) != 1:
         raise ValueError(f"it has {len(header)} tensors")
-    (tensor,) = header.values()
-    if not isinstance(said, dict) or not isinstance(tensor, dict):
-        raise ValueError("its header doesn't say what it holds")
-    metadata = {name: text for name, text in said.items() if isinstance(text, str)}
-    layer = metadata.get("layer", "1")
-    if not re.fullmatch(r"[1-9]\d{0,4}", layer):
-        raise ValueError("its layer is not a number from 1 up")
-    kind, shape, place = (tensor.get(name) for name in ("dtype", "shape", "data_offsets"))
-    if not isinstance(kind, str) or kind not in _NUMBERS:
-        raise ValueError(f"its numbers are not of a type that is read ({', '.join(_NUMBERS)})")
-    if not (isinstance(shape, list) and len(shape) == 1 and type(shape[0]) is int and shape[0] > 0):
-        raise ValueError("its tensor doesn't have exactly one axis")
-    if place != [0, len(data)] or len(data) != shape[0] * _NUMBERS[kind]:
+    tensor, metadata = json.decode(*header.values(), type=_Tensor), said or _Metadata()
+    size = tensor.shape[0] * (4 if tensor.dtype == "F32" else 2)
+    if tensor.data_offsets != (0, len(data)) or len(data) != size:
         raise ValueError("its header and its length don't agree")
-    if kind == "BF16":  # the upper half of a float32
+    if tensor.dtype == "BF16":  # the upper half of a float32
         data = b"".join(b"\0\0" + data[at : at + 2] for at in range(0, len(data), 2))
     return Direction(
-        name=metadata.get("name", stem)[:LONGEST_NAME],
-        layer=int(layer) - 1,
-        vector=Floats((shape[0],), data, 16 if kind == "F16" else 32),
-        model=metadata.get("model", "")[:200],
-        fingerprint=metadata.get("fingerprint", "")[:200],
+        name=(stem if metadata.name is None else metadata.name)[:LONGEST_NAME],
+        layer=int(metadata.layer) - 1,
+        vector=Floats(tensor.shape, data, 16 if tensor.dtype == "F16" else 32),
+        model=metadata.model[:200],
+        fingerprint=metadata.fingerprint[:200],
     )
 
 
@@ -103,15 +108,15 @@ def write_direction(path: Path, direction: Direction, force: bool = False) -> No
         PathError: It can't be written.
     """
     vector, packed = direction.vector, direction.vector.packed
-    metadata = {
-        "format": "mlx-inspector direction",
-        "name": direction.name,
-        "layer": str(direction.layer + 1),
-        "model": direction.model,
-        "fingerprint": direction.fingerprint,
-    }
+    of = _Metadata(
+        "mlx-inspector direction",
+        direction.name,
+        str(direction.layer + 1),
+        direction.model,
+        direction.fingerprint,
+    )
     tensor = {"dtype": f"F{vector.bits}", "shape": list(vector.shape), "data_offsets": [0, len(packed)]}
-    header = json.encode({"__metadata__": metadata, _TENSOR: tensor})
+    header = json.encode({"__metadata__": of, _TENSOR: tensor})
     header += b" " * (-len(header) % 8)
     with replacing(path, force) as file:
         file.write(struct.pack("<Q", len(header)) + header + packed)
@@ -164,7 +169,7 @@ def read_pairs(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """
     content = read_text_file(name, "file of pairs", "Check its name.", "Give a text file.")
     path, toward, away = shorter(name), [], []
-    for number, line in enumerate(decoded(content, path).splitlines(), 1):
+    for number, line in enumerate(content.splitlines(), 1):
         if not line.strip():
             continue
         pair = [part.strip() for part in line.split("\t" if "\t" in line else "|")]

@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -102,11 +102,14 @@ class TableFile:
         self.path = path
         self._table, self._form, self._what, self._fault, self._mend = table, form, what, fault, mend
 
-    def read(self, check: Callable[[str, Any], Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def read(
+        self, check: Callable[[str, Any], Any], known: Container[str] | None = None
+    ) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Read the table; without a file it is empty.
 
         Args:
             check: Returns the value of an entry from its name and JSON value; its EngineErrors are reported.
+            known: The names of the entries that are read; None for all.
 
         Returns:
             The valid entries, and a sentence for each fault.
@@ -115,7 +118,8 @@ class TableFile:
         values, problems = {}, [problem] if problem else []
         for name, value in content.get(self._table, {}).items():
             try:
-                values[name] = check(name, value)
+                if known is None or name in known:
+                    values[name] = check(name, value)
             except EngineError as error:
                 problems.append(self._fault.format(name=name, path=self.path, error=error))
         return values, tuple(problems)

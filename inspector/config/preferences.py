@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
@@ -15,7 +15,6 @@ from engine.breakpoints import CONDITIONS, Breakpoints
 from engine.errors import EngineError, SettingsError
 from inspector import places
 from inspector.config.files import TableFile
-from inspector.display import visible
 from inspector.scales import METRICS
 
 if TYPE_CHECKING:
@@ -67,21 +66,17 @@ class _Saved(Generic[Kind]):
     Args:
         file: The file.
         defaults: Values of the first start.
+        check: Returns a value of the file, from its name and JSON value, or raises a SettingsError.
     """
 
-    def __init__(self, file: TableFile, defaults: Kind) -> None:
-        self.path = file.path
-        self._file = file
+    def __init__(self, file: TableFile, defaults: Kind, check: Callable[[str, Any], Any]) -> None:
+        self.path, self._file, self._check = file.path, file, check
         self._defaults: Kind = defaults
 
     def read(self) -> Stored[Kind]:
         """Read the file; report its faults, and use what is valid."""
-        known = asdict(self._defaults)
-        values, problems = self._file.read(
-            lambda name, value: self._checked(name, value) if name in known else None
-        )
-        valid = {name: value for name, value in values.items() if name in known}
-        return Stored(type(self._defaults)(**valid), problems)
+        values, problems = self._file.read(self._check, asdict(self._defaults))
+        return Stored(replace(self._defaults, **values), problems)
 
     def save(self, values: Kind) -> str:
         """Keep values, replacing those before; defaults are not written.
@@ -98,14 +93,6 @@ class _Saved(Generic[Kind]):
             return ""
         return self._file.change(lambda before: own | {k: v for k, v in before.items() if k not in defaults})
 
-    def _checked(self, name: str, value: Any) -> Any:
-        """Check a value of the file.
-
-        Raises:
-            SettingsError: It is invalid.
-        """
-        raise NotImplementedError
-
 
 class SavedPreferences(_Saved[Preferences]):
     """Keeps the look of the screen, in `screen.json` of the user's configuration directory."""
@@ -113,13 +100,37 @@ class SavedPreferences(_Saved[Preferences]):
     def __init__(self) -> None:
         path, fault = places.config() / "screen.json", "{name} in {path} is not used: {error}"
         what, mend = "The look of the screen", "Correct the file, or delete it."
-        super().__init__(TableFile(path, "screen", "NAME: VALUE", what, fault, mend), Preferences())
+        file = TableFile(path, "screen", "NAME: VALUE", what, fault, mend)
+        super().__init__(file, Preferences(), _preference)
 
-    def _checked(self, name: str, value: Any) -> Any:
-        try:
-            return getattr(convert({name: value}, Preferences), name)
-        except ValidationError:
-            raise SettingsError(name, f"{json.dumps(value)}.") from None
+
+class SavedBreakpoints(_Saved[Breakpoints]):
+    """Keeps the breakpoints.
+
+    Args:
+        path: The file; None for `breakpoints.json` in the user's configuration directory. It need not exist.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        path = path or places.config() / "breakpoints.json"
+        fault = "A breakpoint in {path} is not used: {error}"
+        file = TableFile(path, "breakpoints", "CONDITION: VALUE", "The breakpoints", fault)
+        super().__init__(file, Breakpoints(), _breakpoint)
+
+
+def _preference(name: str, value: Any) -> Any:
+    try:
+        return getattr(convert({name: value}, Preferences), name)
+    except ValidationError:
+        raise SettingsError(name, f"{json.dumps(value)}.") from None
+
+
+def _breakpoint(name: str, value: Any) -> Any:
+    if name != "all_of":
+        next(each for each in CONDITIONS if each.name == name).check(value)
+    elif not isinstance(value, bool):
+        raise SettingsError(name, f"all_of must be true or false, not {json.dumps(value)}.")
+    return value
 
 
 class Remembered:
@@ -134,8 +145,8 @@ class Remembered:
         stored = self._file.read() if self._file is not None else Stored(given or Preferences())
         self.values = stored.values
         """The state that the screen begins with."""
-        self.problems = [visible(problem) for problem in stored.problems]
-        """Faults of the file, one sentence each; printable."""
+        self.problems = stored.problems
+        """Faults of the file, one sentence each."""
         self._theme = ""
 
     def begin(self, app: App[int], theme: str, pinned: bool) -> None:
@@ -166,29 +177,6 @@ class Remembered:
         """
         left = replace(left, theme=theme if theme != self._theme else self.values.theme)
         if self._file is not None and left != self.values:
-            with suppress(
-                EngineError
-            ):  # the program ends: there is no place for an answer, and no work is lost
+            # the program ends: there is no place for an answer, and no work is lost
+            with suppress(EngineError):
                 self._file.save(left)
-
-
-class SavedBreakpoints(_Saved[Breakpoints]):
-    """Keeps the breakpoints.
-
-    Args:
-        path: The file; None for `breakpoints.json` in the user's configuration directory. It need not exist.
-    """
-
-    def __init__(self, path: Path | None = None) -> None:
-        path = path or places.config() / "breakpoints.json"
-        fault = "A breakpoint in {path} is not used: {error}"
-        super().__init__(
-            TableFile(path, "breakpoints", "CONDITION: VALUE", "The breakpoints", fault), Breakpoints()
-        )
-
-    def _checked(self, name: str, value: Any) -> Any:
-        if name != "all_of":
-            next(each for each in CONDITIONS if each.name == name).check(value)
-        elif not isinstance(value, bool):
-            raise SettingsError(name, f"all_of must be true or false, not {json.dumps(value)}.")
-        return value

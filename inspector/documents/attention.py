@@ -168,7 +168,7 @@ class Order(NamedTuple):
 ORDERS = (
     Order("by place", "a row for each layer, a column for each head", lambda each: None),
     Order("previous token", "mean share on the token right before", lambda each: each.previous, "previous-token"),
-    Order("same token again", "induction: mean share on what followed earlier occurrences of the token that looks",
+    Order("induction", "mean share on what followed earlier occurrences of the token that looks",
           lambda each: each.induction, "induction"),
     Order("duplicate token", "mean share on earlier occurrences of the token that looks",
           lambda each: each.duplicate, "duplicate-token"),

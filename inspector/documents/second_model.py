@@ -75,7 +75,7 @@ def _figures(of: Exported) -> Iterator[tuple[str, str]]:
     if known.tops:
         yield "same top token", f"{100 * known.same_top.value:.1f} %"
     if all(known.scored):
-        yield "perplexity", " and ".join(f"{each.value:.2f}" for each in known.perplexities)
+        yield "perplexity", " and ".join(f"{each.value:.2f}" for each in known.perplexities[::-1])
 
 
 def _section(of: Exported) -> Iterator[Element]:

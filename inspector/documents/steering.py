@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import zip_longest
 
 from msgspec import Struct
 
@@ -27,11 +29,12 @@ from inspector.blocks.blocks import (
     number,
     sentence,
 )
+from inspector.blocks.page import elements
 from inspector.display import quoted, token_label, visible
 from inspector.documents.interventions import changed_to, others, probs_of
-from inspector.documents.parts import ExportPart, looked_at
+from inspector.documents.parts import Exhibit, Exported, ExportPart, looked_at
 from inspector.scales import bits, percent, signed, times
-from inspector.state.inside import interventions_words, sides, steered_words
+from inspector.state.inside import Answers, interventions_words, sides, steered_words
 
 BAND = Column("random", short="band", cells=(12, 999))
 COLUMNS = (
@@ -143,12 +146,18 @@ def direction(read: DirectionMade) -> Iterator[Block]:
     yield sentence(f"length {read.norm:.2f}, {share:.2f} of the streams'")
 
 
-STEERED_PART = ExportPart(
-    "steering",
-    looked_at(
+def _exhibits(of: Exported) -> Iterator[Exhibit]:
+    yield from looked_at(
         StrengthsSwept, lambda read, place: f"steered-{place}", heading, lambda read, path: document(read)
-    ),
-)
+    )(of)
+    for read in of.timeline.of(Answers).found(DirectionMade):
+        pairs = zip_longest(map(visible, read.toward), map(visible, read.away), fillvalue="")
+        texts = Table((Column("toward"), Column("away from")), [*map(TableRow, pairs)])
+        title = f"How {visible(read.direction.label)} #{read.direction.digest} was made"
+        yield Exhibit("direction", title, partial(elements, [*direction(read), texts], read.facts))
+
+
+STEERED_PART = ExportPart("steering", _exhibits)
 # ---- where a direction comes from ---------------------------------------------------------------
 
 

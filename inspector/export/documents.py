@@ -16,12 +16,13 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
+from operator import attrgetter
 from typing import Any
 from xml.etree.ElementTree import Element
 
 from msgspec import Struct
 
-from engine.protocol import Candidate, Distribution, PromptToken, Step
+from engine.protocol import Distribution, PromptToken, Step
 from inspector.blocks.page import element, likeliest, millionths, number, written
 from inspector.display import guarded, hex_bytes, token_label, visible
 from inspector.documents.parts import Exhibit, Exported, exhibits_of
@@ -91,6 +92,11 @@ COLUMNS = (
     "name", "bookmarked", "note", "caption", "cold", "made_with",
 )  # fmt: skip
 
+COSTS = attrgetter(
+    "ms.total", "ms.forward", "ms.sample", "ms.inspect", "ms.pipelined",
+    "kv.offset", "kv.used_bytes", "kv.allocated_bytes", "memory.active_bytes", "memory.peak_bytes",
+)  # fmt: skip
+
 
 def csv_table(recording: Recording) -> str:
     """The table, with a line of names: `step` counts from 1 and is empty in the prompt, `bytes` are hexadecimal.
@@ -104,15 +110,10 @@ def csv_table(recording: Recording) -> str:
     parent, timeline = ROOT, recording.timeline
     for item, found in zip(recording.items, by_token(timeline.tree, recording.items), strict=True):
         cells = (*_csv_row(timeline, item, parent), guarded("; ".join(each.short for each in found)))
-        writer.writerow([_cell(cell) for cell in cells])
+        known = ("" if cell != cell else cell for cell in cells)  # NaN; infinities are "inf" and "-inf"
+        writer.writerow(int(cell) if isinstance(cell, bool) else cell for cell in known)
         parent = item.node
     return out.getvalue()
-
-
-def _cell(cell: Cell) -> str:
-    if cell is None or cell != cell:
-        return ""  # so is NaN; infinities are "inf" and "-inf"
-    return str(int(cell) if isinstance(cell, bool) else cell)
 
 
 def _csv_row(timeline: Timeline, item: Item, parent: int) -> Sequence[Cell]:
@@ -130,17 +131,9 @@ def _csv_row(timeline: Timeline, item: Item, parent: int) -> Sequence[Cell]:
         measured.choice.sampler_entropy_bits if measured else None,
         *((draw.draw, draw.draw_from, draw.draw_to, draw.reroll) if draw else (None,) * 4),
         *((first.id, guarded(first.text), first.prob) if first else (None,) * 3),
-        *(_costs(measured) if measured else (None,) * 10),
+        *(COSTS(measured) if measured else (None,) * 10),
         guarded(mark.name), mark.bookmarked, guarded(mark.note), guarded(mark.caption),
         step.ms.cold if step else None,
-    )  # fmt: skip
-
-
-def _costs(step: Step) -> Sequence[Cell]:
-    ms, kv, memory = step.ms, step.kv, step.memory
-    return (
-        ms.total, ms.forward, ms.sample, ms.inspect, ms.pipelined, kv.offset, kv.used_bytes, kv.allocated_bytes,
-        memory.active_bytes, memory.peak_bytes,
     )  # fmt: skip
 
 
@@ -168,11 +161,8 @@ def markdown_report(recording: Recording) -> str:
         recording: Its path is exported.
     """
     branches = paths(recording)
-    figures = (
-        *model_figures(recording),
-        *settings_figures(recording),
-        *totals(recording.timeline, recording.items),
-    )
+    own = totals(recording.timeline, recording.items)
+    figures = [*model_figures(recording), *settings_figures(recording), *own]
     parts = [
         [f"# {escaped(recording.title)}"],
         _quoted("".join(item.text for item in recording.items)),
@@ -257,9 +247,13 @@ def views_csv(views: Iterable[Exhibit]) -> str:
         for table in (table for part in view.make() for table in part.iter("table")):
             lines.writerow([guarded(view.heading)])
             rows = [[_csv_cell("".join(cell.itertext())) for cell in row] for row in table.iter("tr")]
-            columns = [column for column in itertools.zip_longest(*rows, fillvalue="") if any(column)]
-            lines.writerows(zip(*columns, strict=True))
+            lines.writerows(_without_empty_columns(rows))
     return out.getvalue()
+
+
+def _without_empty_columns(rows: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
+    columns = [column for column in itertools.zip_longest(*rows, fillvalue="") if any(column)]
+    return [*zip(*columns, strict=True)]
 
 
 def _csv_cell(text: str) -> str:
@@ -278,9 +272,9 @@ def _markdown(made: Element) -> Iterator[str]:
     if made.tag in ("table", "dl"):
         rows = [[_markdown_cell(cell) for cell in line] for line in made.iter() if line.tag in ("div", "tr")]
         named = rows if made.tag == "table" else [["what", "value"], *rows]
-        columns = [column for column in itertools.zip_longest(*named, fillvalue="") if any(column)]
         yield from ("", f"**{escaped(caption)}**") if (caption := made.findtext("caption")) else ()
-        yield from ("", *_table_lines(*zip(*columns, strict=True))) if columns else ()
+        if lines := _without_empty_columns(named):
+            yield from ("", *markdown_table(lines[0], lines[1:]))
     elif made.tag in _HEADINGS:
         yield from ("", f"{_HEADINGS[made.tag]} {escaped(text)}")
     elif made.tag == "p":
@@ -311,9 +305,10 @@ def _place(item: Item) -> str:
     return str(item.index + 1) if isinstance(item, Step) else "prompt"
 
 
-def _section(title: str, heading: Sequence[str], rows: Sequence[Sequence[str]], align: str = "") -> list[str]:
-    """A table under its title, as lines of Markdown; none without rows."""
-    return [f"## {title}", "", *markdown_table(heading, rows, align)] if rows else []
+def _section(title: str, heading: Sequence[str], rows: Iterable[Sequence[str]], align: str = "") -> list[str]:
+    """A table of printable texts under its title, as lines of Markdown; none without rows."""
+    lines = [[*map(escaped, row)] for row in rows]
+    return [f"## {title}", "", *markdown_table(heading, lines, align)] if lines else []
 
 
 def markdown_table(heading: Sequence[str], lines: Iterable[Sequence[str]], align: str = "") -> Iterator[str]:
@@ -321,14 +316,9 @@ def markdown_table(heading: Sequence[str], lines: Iterable[Sequence[str]], align
 
     Args:
         heading: Names of its columns.
-        lines: Its rows; printable.
+        lines: Its rows; their cells are Markdown.
         align: A letter for each column, `r` for numbers.
     """
-    return _table_lines(heading, *([escaped(cell) for cell in line] for line in lines), align=align)
-
-
-def _table_lines(heading: Sequence[str], *lines: Sequence[str], align: str = "") -> Iterator[str]:
-    """A table whose cells are Markdown."""
     yield f"| {' | '.join(heading)} |"
     yield f"|{'|'.join('---:' if side == 'r' else '---' for side in align or 'l' * len(heading))}|"
     for line in lines:
@@ -428,6 +418,7 @@ Json = dict[str, Any]
 CANDIDATES = 200_000
 """Candidates of all tokens together, at most: of a long session each token keeps fewer of them."""
 FEWEST = 3
+SIGNS = "0123456789abcdefghijklmnopqrstuvwxyz"
 KL: Json = {"name": "KL", "steps": KL_BITS, "falling": False}
 """The colours of the divergence of a second model."""
 
@@ -459,7 +450,7 @@ def data(recording: Recording) -> Json:
         "marks": _marks(recording, of.places),
         "inside": found.get("inside", []),
         "head": found.get("head", 0),
-        **_Tokens(timeline, of.places).columns(rows_of(listed)),
+        **_tokens(timeline, of.places, rows_of(listed)),
     }  # fmt: skip
 
 
@@ -485,83 +476,68 @@ def _marks(recording: Recording, places: Mapping[int, int]) -> list[list[Any]]:
     ]
 
 
-class _Tokens:
-    """Makes the columns of the tokens, and the tables that they refer to.
+def _tokens(timeline: Timeline, places: Mapping[int, int], rows: Sequence[Item]) -> Json:
+    """The columns of the tokens, and the tables that they refer to.
 
     Args:
         timeline: Whose tokens they are.
         places: Row of each node.
+        rows: The tokens.
     """
+    words, origins, stages, under = _numbered(), _numbered(), _numbered(), _numbered("")
+    most = max(FEWEST, CANDIDATES // max(1, len(places)))
+    vocabulary = timeline.facts.vocabulary if timeline.facts else 0
 
-    def __init__(self, timeline: Timeline, places: Mapping[int, int]) -> None:
-        self._timeline, self._places = timeline, places
-        self._words: dict[tuple[int, str], int] = _numbered()
-        self._made: dict[str, int] = _numbered()
-        self._conditions: dict[str, int] = _numbered("")
-        self._stages: dict[str, int] = _numbered()
-        self._most = max(FEWEST, CANDIDATES // max(1, len(places)))
-
-    def columns(self, rows: Sequence[Item]) -> Json:
-        """All of them."""
-        steps = [item if isinstance(item, Step) else None for item in rows]
-        conditions = [" · ".join(each.short for each in some) for some in by_token(self._timeline.tree, rows)]
-        columns = {
-            "node": [item.node for item in rows],
-            "parent": [self._places.get(self._timeline.tree.parent.get(item.node, ROOT), -1) for item in rows],
-            "id": [item.id for item in rows],
-            "text": [running(item) for item in rows],
-            "label": [label(item) for item in rows],
-            "special": [place for place, item in enumerate(rows) if item.special],
-            "made": [self._made[made(item)] for item in rows],
-            "with": [self._conditions[words] for words in conditions],
-            "step": [step.index + 1 if step else 0 for step in steps],
-            "prob": [millionths(item.prob) for item in rows],
-            "drawn": [millionths(step.sampler_prob) if step else None for step in steps],
-            "bits": [number(METRIC["surprisal"].value(item), 3) for item in rows],
-            "entropy": [number(METRIC["entropy"].value(item), 3) for item in rows],
-            "choice": [number(step.choice.sampler_entropy_bits, 3) if step else None for step in steps],
-            "rank": [item.rank for item in rows],
-            "ms": [_times(step) for step in steps],
-            "kv": [[step.kv.used_bytes, step.kv.allocated_bytes, step.kv.offset] if step else None for step in steps],
-            "draw": [_draw(step.choice) if step else None for step in steps],
-            "candidates": [self._candidates(item) for item in rows],
-        }  # fmt: skip
-        return {"tokens": columns, "words": [[id, label] for id, label in self._words], "made": list(self._made),
-                "conditions": list(self._conditions),
-                "stages": list(self._stages)}  # fmt: skip
-
-    def _candidates(self, item: Item) -> list[Any] | None:
+    def candidates(item: Item) -> list[Any] | None:
         """Words, probabilities, the sampler's if they differ, cuts, others and their share, ranks unlike places, and
         the sampler's share of the others if it differs."""
-        vocabulary = self._timeline.facts.vocabulary if self._timeline.facts else 0
         choice = choice_of(item, vocabulary)
         if not choice.candidates:
             return None
-        kept = [c for place, c in enumerate(choice.candidates) if place < self._most or c.id == item.id]
+        kept = [c for place, c in enumerate(choice.candidates) if place < most or c.id == item.id]
         left = [c for c in choice.candidates if c not in kept]
-        mass = choice.others_prob + sum(c.prob for c in left)
-        drawn_mass = choice.others_sampler_prob + sum(c.sampler_prob for c in left)
+        mass = millionths(choice.others_prob + sum(c.prob for c in left))
+        drawn_mass = millionths(choice.others_sampler_prob + sum(c.sampler_prob for c in left))
         probs = [millionths(c.prob) for c in kept]
         drawn = [millionths(c.sampler_prob) for c in kept if c.cut_by is None]
+        # a character a candidate: `.` if it is in, else the stage that cut it; empty if none was cut
+        cuts = "".join("." if c.cut_by is None else SIGNS[min(stages[visible(c.cut_by)], 35)] for c in kept)
         return [
-            [self._words[c.id, token_label(c.text, c.raw)] for c in kept],
+            [words[c.id, token_label(c.text, c.raw)] for c in kept],
             probs,
             0 if drawn == probs else drawn,
-            self._cuts(kept),
+            cuts if cuts.strip(".") else "",
             choice.others + len(left),
-            millionths(mass),
+            mass,
             [[place, c.rank] for place, c in enumerate(kept) if c.rank != place + 1],
-            *([] if millionths(mass) == millionths(drawn_mass) else [millionths(drawn_mass)]),
+            *([] if mass == drawn_mass else [drawn_mass]),
         ]
 
-    def _cuts(self, kept: Sequence[Candidate]) -> str:
-        """A character a candidate: `.` if it is in, else the stage that cut it; empty if none was cut."""
-        signs = "0123456789abcdefghijklmnopqrstuvwxyz"
-        cuts = "".join(
-            "." if each.cut_by is None else signs[min(self._stages[visible(each.cut_by)], 35)]
-            for each in kept
-        )
-        return cuts if cuts.strip(".") else ""
+    steps = [item if isinstance(item, Step) else None for item in rows]
+    conditions = [" · ".join(each.short for each in some) for some in by_token(timeline.tree, rows)]
+    columns = {
+        "node": [item.node for item in rows],
+        "parent": [places.get(timeline.tree.parent.get(item.node, ROOT), -1) for item in rows],
+        "id": [item.id for item in rows],
+        "text": [running(item) for item in rows],
+        "label": [label(item) for item in rows],
+        "special": [place for place, item in enumerate(rows) if item.special],
+        "made": [origins[made(item)] for item in rows],
+        "with": [under[words] for words in conditions],
+        "step": [step.index + 1 if step else 0 for step in steps],
+        "prob": [millionths(item.prob) for item in rows],
+        "drawn": [millionths(step.sampler_prob) if step else None for step in steps],
+        "bits": [number(METRIC["surprisal"].value(item), 3) for item in rows],
+        "entropy": [number(METRIC["entropy"].value(item), 3) for item in rows],
+        "choice": [number(step.choice.sampler_entropy_bits, 3) if step else None for step in steps],
+        "rank": [item.rank for item in rows],
+        "ms": [_times(step) for step in steps],
+        "kv": [[step.kv.used_bytes, step.kv.allocated_bytes, step.kv.offset] if step else None for step in steps],
+        "draw": [_draw(step.choice) if step else None for step in steps],
+        "candidates": [candidates(item) for item in rows],
+    }  # fmt: skip
+    return {"tokens": columns, "words": [[id, label] for id, label in words], "made": list(origins),
+            "conditions": list(under), "stages": list(stages)}  # fmt: skip
 
 
 def _numbered(*known: str) -> dict[Any, int]:

@@ -117,7 +117,7 @@ def _section(number: int, shown: ShownBeat, total: int) -> Element:
     waits = question is not None or bool(beat.act)
     ask.append(_reveal(shown) if waits else _why(card))
     return element(
-        "section", head, say, shown.before, element("div", *ask, class_="ask"), class_="beat", id=f"beat-{number}",
+        "section", head, say, shown.before, element("div", *ask, class_="ask"), class_="beat", id=f"card-{number}",
         aria_labelledby=f"title-{number}", data_right=card.right, data_waits="yes" if waits else None,
     )  # fmt: skip
 
@@ -233,11 +233,9 @@ class BeatView:
 
     def _looked_at(self) -> Item | None:
         """The token that the beat is about; before the reveal only if that tells nothing. None for the next one."""
-        what, _, number = self._beat.look.partition(" ")
-        if not number.isdecimal() or (not self._revealed and (self._beat.hide or self._beat.act)):
-            return None
-        items = self._timeline.items if what == "prompt" else self._timeline.completion
-        return items[int(number) - 1] if 0 < int(number) <= len(items) else None
+        shown = self._revealed or not (self._beat.hide or self._beat.act)
+        slot = self._beat.slot(self._timeline) if shown else None
+        return self._timeline.items[slot] if slot is not None else None
 
     # ---- the text ---------------------------------------------------------------------------
 
@@ -447,5 +445,5 @@ def memory(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[
         yield table("KV cache", ("", ""), rows, class_="plain")
 
 
-ON_SHOW: Mapping[str, Found] = {"steps": steps, "time": steps, "kv": memory}
+ON_SHOW: Mapping[str, Found] = {"steps": steps, "timing": steps, "kv": memory}
 """Tables by the panel, which are there before the learner acts, too."""

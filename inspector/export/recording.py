@@ -15,7 +15,7 @@ from engine import protocol
 from engine.errors import EngineError
 from engine.protocol import PromptToken, Step
 from engine.recording import RecordingReader
-from engine.settings import FIELDS, LoadSettings, Settings
+from engine.settings import FIELDS, MOST, LoadSettings, Settings
 from engine.timing import tpot, warm
 from inspector.display import truncate, visible
 from inspector.documents.parts import Exported, ExportPart, exhibits_of
@@ -106,22 +106,18 @@ def read(path: Path | str) -> Recording:
         recording.program, recording.created = reader.header.program, reader.header.created
         for entry in reader:
             try:
-                _take(recording, entry.value)
+                match entry.value:
+                    case Settings() as settings:
+                        recording.settings = settings
+                    case LoadSettings() as load:
+                        recording.load = load
+                    case record:
+                        recording.timeline.apply(record)
+                        if isinstance(record, Step) and recording.settings is not None:
+                            recording.timeline.tree.settings[record.node] = recording.settings
             except UNFIT as error:
                 raise unfit(reader.entries, entry.value, error) from error
     return line(recording)
-
-
-def _take(recording: Recording, value: object) -> None:
-    match value:
-        case Settings():
-            recording.settings = value
-        case LoadSettings():
-            recording.load = value
-        case _:
-            recording.timeline.apply(value)  # type: ignore[arg-type]
-            if isinstance(value, Step) and recording.settings is not None:
-                recording.timeline.tree.settings[value.node] = recording.settings
 
 
 def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program: str) -> Recording:
@@ -138,9 +134,9 @@ def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program
     """
     held = copy.copy(timeline)
     tree, marks = copy.copy(timeline.tree), copy.copy(timeline.tree.marks)
-    tree.nodes, tree.parent, tree.followed = dict(tree.nodes), dict(tree.parent), dict(tree.followed)
-    tree.settings, tree.drafts = dict(tree.settings), dict(tree.drafts)
-    tree.interventions = dict(tree.interventions)
+    for name in tree.__struct_fields__:
+        if isinstance(own := getattr(tree, name), dict):
+            setattr(tree, name, own.copy())
     tree.children = {node: list(nodes) for node, nodes in tree.children.items()}
     marks.of, tree.marks, held.tree = dict(marks.of), marks, tree
     held.states = copy.deepcopy(timeline.states)
@@ -180,20 +176,25 @@ def line(recording: Recording, to: str | int | None = None, on: bool = True) -> 
 
 
 def _node(timeline: Timeline, to: str | int) -> int:
-    named = [node for node, mark in timeline.tree.marks.of.items() if mark.name and mark.name == to]
-    if not named:
+    """The node that has a number, or a name.
+
+    Raises:
+        EngineError: There is none.
+    """
+    marks = reversed(timeline.tree.marks.of.items())
+    named: dict[str | int, int] = {mark.name: node for node, mark in marks if mark.name}
+    if (node := named.get(to)) is None:
         try:
-            named = [int(to)]
+            node = int(to)
         except ValueError:
-            known = ", ".join(sorted(mark.name for mark in timeline.tree.marks.of.values() if mark.name))
-            hint = f"Its names: {known}." if known else "Give a node's number."
+            hint = f"Its names: {', '.join(sorted(map(str, named)))}." if named else "Give a node's number."
             raise EngineError(f"No branch is named {to!r}.", hint) from None
-    if named[0] not in timeline.tree.nodes:
-        beam = f"Node {named[0]} is of a beam that was never stepped on."
-        what = beam if named[0] in timeline.of(BeamHistory).nodes else f"There is no node {named[0]}."
+    if node not in timeline.tree.nodes:
+        beam = f"Node {node} is of a beam that was never stepped on."
+        what = beam if node in timeline.of(BeamHistory).nodes else f"There is no node {node}."
         hint = "The table of --to csv has the nodes of a path; leave --node out for the current one."
         raise EngineError(what, hint)
-    return named[0]
+    return node
 
 
 # ---- the paths of its tree -------------------------------------------------------------------
@@ -287,16 +288,15 @@ def viewed(timeline: Timeline, parts: Iterable[ExportPart]) -> list[str]:
 
 def exported(recording: Recording) -> Exported:
     """The session with all tokens that go along, as the parts see it."""
-    rows = rows_of(paths(recording))
-    places = {item.node: place for place, item in enumerate(rows)}
+    places = {item.node: place for place, item in enumerate(rows_of(paths(recording)))}
     return Exported(recording.timeline, recording.items, places)
 
 
 def rows_of(paths: Iterable[TreePath]) -> list[Item]:
     """Every token of some paths, parents before their children; as the first path has it."""
     items: dict[int, Item] = {}
-    for path in paths:
-        items |= {item.node: item for item in path.items if item.node not in items}
+    for item in (item for path in paths for item in path.items):
+        items.setdefault(item.node, item)
     return list(items.values())
 
 
@@ -335,14 +335,16 @@ def model_figures(recording: Recording) -> Iterator[Figure]:
 
 
 def settings_figures(recording: Recording) -> Iterator[Figure]:
-    """The sampling settings of the path's end that differ from greedy defaults, temperature and seed always."""
+    """The sampling settings of the path's end that differ from greedy defaults, temperature and seed always. A session
+    of Python has no limit of tokens."""
     default = Settings()
     chosen = recording.timeline.tree.settings.get(recording.tip, recording.settings)
     if chosen is None:
         return
     for each in FIELDS:
         value = getattr(chosen, each.name)
-        if each.name not in ("temp", "seed") and value == getattr(default, each.name):
+        unset = (getattr(default, each.name), MOST if each.name == "max_tokens" else None)
+        if each.name not in ("temp", "seed") and value in unset:
             continue
         for element in value if each.kind == "texts" else (value,):
             shown = element if each.kind == "texts" else each.format(element)

@@ -1,7 +1,7 @@
-"""What is done in a lesson, by the program before a beat and by the learner in it: a fixed list of actions.
+"""The actions of a lesson, taken by the program before a beat and by the learner in it: a fixed list.
 
 An action is one word and what it is given, as in `step 3` or `set temp=1.5`. Each knows the commands that do it, the
-keys with which a learner does it, and by what it can be seen that it was done, whoever did it.
+keys with which a learner does it, and the records that show that it was done.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from engine import protocol
@@ -34,6 +34,7 @@ from engine.protocol import (
     Prefilled,
     QuestionAsked,
     RaceEnded,
+    RaceStep,
     ReadLens,
     Record,
     Resampled,
@@ -42,7 +43,7 @@ from engine.protocol import (
     WaysParted,
 )
 from engine.setting import check
-from engine.settings import BY_NAME, BeamSettings, Settings, SpeculationSettings
+from engine.settings import BY_NAME, BeamSettings, Settings, SpeculationSettings, differences
 from inspector.config.directions import name_of
 from inspector.documents.grammar import EXAMPLES
 from inspector.documents.steering import EXAMPLE, Contrast, followed
@@ -59,11 +60,11 @@ from inspector.state.timeline import Timeline
 Number = TypeVar("Number", int, float)
 Told = TypeVar("Told", bound=Record)
 MOST_STEPS = 1000
-"""Of one action: a lesson's trace holds each of them."""
+"""The most steps of one action: a lesson's trace holds each of them."""
 LENS_TOP, LENS_FOLLOWED = 10, 4
 """Tokens that are asked for of each layer, and candidates that are followed through all of them."""
 LANES = 8
-"""Of a batch at once, where nothing else was chosen."""
+"""Lanes of a batch at once, unless the action names a number."""
 
 
 class Before(Struct, frozen=True):
@@ -72,7 +73,9 @@ class Before(Struct, frozen=True):
     tip: int
     steps: int
     settings: Settings
-    since: list[Record]
+    reroll: int = 0
+    """Number of times that the token after the tip was drawn again."""
+    since: list[Record] = field(default_factory=list)
     """Records since then; it grows."""
 
 
@@ -81,12 +84,12 @@ class LessonAction(Struct, frozen=True):
 
     name: str
     given: str
-    """What follows the name."""
+    """The text after the name."""
     line: int
 
     @property
     def verb(self) -> Verb:
-        """What the list says of it."""
+        """Its entry in the list."""
         return VERBS[self.name]
 
     def commands(self, controller: Controller) -> list[Command]:
@@ -104,9 +107,21 @@ class LessonAction(Struct, frozen=True):
         """True if it was done since."""
         return self.verb.done(self.given, controller, before)
 
+    def left(self, controller: Controller, before: Before) -> LessonAction:
+        """The rest of it, if a part of it was done."""
+        count = _COUNTS.get(self.name)
+        done = count(controller, before) if count is not None else 0
+        return replace(self, given=str(max(1, _times(self.given) - done))) if done else self
+
+    def missed(self, controller: Controller, before: Before) -> str:
+        """A sentence on what was done instead; empty if nothing was, or a part of it."""
+        if controller.timeline.tip != before.tip and self.name not in MOVING:
+            return "That changed the text. It was undone: do what the line above says."
+        return self.verb.missed(self.given, controller, before)
+
     @property
     def keys(self) -> str:
-        """How a learner does it, as the end of a sentence that begins with `Press`."""
+        """The keys that do it, as the end of a sentence that begins with `Press`."""
         return self.verb.keys(self.given)
 
     def __str__(self) -> str:
@@ -124,9 +139,11 @@ class Verb(Struct, frozen=True):
     check: Callable[[str], object] = str
     """Raises ValueError, with a sentence, where what it is given is wrong."""
     action: str = ""
-    """Id of the action whose key does all of it, in a recording, too; empty where that takes several, or an engine."""
+    """Id of the action whose key does all of it, also in a recording; empty if it takes several keys, or an engine."""
     opens: str = ""
     """Id of the action whose key begins it, where the card of a lesson takes that key otherwise."""
+    missed: Callable[[str, Controller, Before], str] = lambda given, on, before: ""
+    """See `LessonAction.missed`."""
 
 
 # ---- steps ------------------------------------------------------------------------------------
@@ -165,7 +182,7 @@ def _back(given: str, controller: Controller) -> list[Command]:
 
 def _start(given: str, controller: Controller) -> list[Command]:
     steps = controller.timeline.completion
-    return [protocol.MoveTo(steps[0].parent)] if steps else []
+    return [protocol.MoveTo(steps[0].parent)] if steps else [protocol.Reroll(0)]
 
 
 def _choose(given: str, controller: Controller) -> list[Command]:
@@ -177,19 +194,51 @@ def _choose(given: str, controller: Controller) -> list[Command]:
     return [protocol.Choose(timeline.tip, found.id)]
 
 
-def _grew(by: int, controller: Controller, before: Before) -> bool:
-    return len(controller.timeline.completion) >= before.steps + by
+def _moved(controller: Controller, before: Before) -> int:
+    """Number of tokens added, or taken back."""
+    return abs(len(controller.timeline.completion) - before.steps)
 
 
-def _last_is(text: str, controller: Controller, before: Before) -> bool:
-    steps = controller.timeline.completion
-    moved = controller.timeline.tip != before.tip
-    return moved and bool(steps) and steps[-1].text in (text, f" {text}")
+def _redrawn(controller: Controller, before: Before) -> int:
+    return sum(isinstance(each, Resampled) for each in before.since)
+
+
+MOVING = ("step", "run", "back", "start", "choose", "type", "prompt", "round", "rounds")
+"""Names of the actions that change the text."""
+_COUNTS = {"step": _moved, "back": _moved, "reroll": _redrawn}
+"""Number of presses so far of the actions that take several, by name."""
+
+
+def _stepped(given: str, controller: Controller, before: Before) -> bool:
+    return len(controller.timeline.completion) == before.steps + _times(given)
+
+
+def _too_far(given: str, controller: Controller, before: Before) -> str:
+    """The sentence for more steps taken, or more tokens taken back, than the card asks for."""
+    moved, asked = _moved(controller, before), _times(given)
+    return (
+        f"That was {counted(moved, 'token')}, not {asked}. It was undone: do it again."
+        if moved > asked
+        else ""
+    )
+
+
+def _added(controller: Controller, before: Before) -> str:
+    return "".join(each.text for each in controller.timeline.completion[before.steps :])
+
+
+def _chosen(text: str, controller: Controller, before: Before) -> bool:
+    return _added(controller, before) in (text, f" {text}")
 
 
 def _typed(text: str, controller: Controller, before: Before) -> bool:
-    written = "".join(each.text for each in controller.timeline.completion)
-    return controller.timeline.tip != before.tip and written.endswith(text)
+    return _added(controller, before) == f" {text}"
+
+
+def _other_text(wanted: str, controller: Controller, before: Before) -> str:
+    """The sentence for a different text than the card asks for."""
+    added = _added(controller, before)
+    return f"That was “{added}”, not “{wanted}”. It was undone: do it again." if added else ""
 
 
 # ---- settings, prompts ------------------------------------------------------------------------
@@ -220,8 +269,17 @@ def _configured(given: str, controller: Controller) -> list[Command]:
 
 
 def _holds(given: str, controller: Controller, before: Before) -> bool:
-    in_force = controller.queries.in_force
-    return all(getattr(in_force, name) == value for name, value in settings_given(given).items())
+    return controller.queries.in_force == replace(before.settings, **settings_given(given))
+
+
+def _other_settings(given: str, controller: Controller, before: Before) -> str:
+    """The sentence for settings that were changed, but not to those that the card asks for."""
+    in_force, wanted = controller.queries.in_force, replace(before.settings, **settings_given(given))
+    if in_force == before.settings:
+        return ""
+    name, (now, asked) = next(iter(differences(in_force, wanted).items()))
+    label, form = BY_NAME[name].label, BY_NAME[name].format
+    return f"Set {label} to {form(asked) or 'nothing'}, too: it is {form(now) or 'not set'}."
 
 
 def _set_keys(given: str) -> str:
@@ -272,15 +330,39 @@ def _grammar_keys(given: str) -> str:
     return f"{opens}, choose {kind}, type “{text}”, then {applies}"
 
 
-def _read(before: Before) -> bool:
-    return any(isinstance(each, Prefilled) for each in before.since)
+def _prompted(given: str, controller: Controller, before: Before) -> bool:
+    prompt = controller.setup.prompt
+    return _happened(Prefilled)(given, controller, before) and prompt.text == given and not prompt.chat
+
+
+def _other_prompt(given: str, controller: Controller, before: Before) -> str:
+    """The sentence for a different prompt than the card asks for."""
+    if not _happened(Prefilled)(given, controller, before):
+        return ""
+    prompt = controller.setup.prompt
+    how = " through the chat template" if prompt.chat else ""
+    return f"That was “{prompt.text}”{how}, not “{given}” as raw text. Give it again."
+
+
+def _happened(kind: type[Record]) -> Callable[[str, Controller, Before], bool]:
+    """A test of whether a record of a kind came since."""
+    return lambda given, controller, before: any(isinstance(each, kind) for each in before.since)
+
+
+OTHER = "That was not what the line above asks for. Compare, and do it again."
+
+
+def _other(kind: type[Record]) -> Callable[[str, Controller, Before], str]:
+    """The sentence for something that ended, but not as the card asks for it."""
+    happened = _happened(kind)
+    return lambda given, controller, before: OTHER if happened(given, controller, before) else ""
 
 
 # ---- tools ------------------------------------------------------------------------------------
 
 
 def beam_settings(given: str) -> BeamSettings:
-    """Of a beam search as an action has them: `width=4 max_tokens=16`.
+    """Settings of a beam search as an action writes them: `width=4 max_tokens=16`.
 
     Raises:
         ValueError: One of them is none, or out of range.
@@ -299,7 +381,7 @@ def beam_settings(given: str) -> BeamSettings:
 
 
 def _searched(given: str, controller: Controller, before: Before) -> bool:
-    """True if a search with these settings, not another one, came to its end."""
+    """True if a search with exactly these settings ended."""
     wanted, right = beam_settings(given), False
     for record in before.since:
         if isinstance(record, BeamOpened):
@@ -372,10 +454,12 @@ def _bits(given: str) -> int:
 
 
 def _compared(given: str, controller: Controller, before: Before) -> bool:
-    """True if a second model was opened and has read the path."""
-    timeline = controller.timeline
-    opened = any(isinstance(each, LockstepOpened) for each in before.since)
-    return opened and timeline.tip in timeline.of(SecondModelSoFar).ahead
+    """True if a second model in so many bits was opened and has read the path."""
+    timeline, quantized = controller.timeline, ""
+    for record in before.since:
+        if isinstance(record, LockstepOpened):
+            quantized = record.facts.quantization or ""
+    return quantized.startswith(f"{_bits(given)}-bit") and timeline.tip in timeline.of(SecondModelSoFar).ahead
 
 
 def _batch_given(given: str) -> tuple[bool, int]:
@@ -435,6 +519,12 @@ def _rounds(given: str, controller: Controller, before: Before) -> list[DraftRou
     return [each for each in rounds if each.stage == "taken" and each.settings == wanted]
 
 
+def _other_draft(given: str, controller: Controller, before: Before) -> str:
+    """The sentence for a round with a different draft than the card asks for."""
+    taken = any(isinstance(each, DraftRound) and each.stage == "taken" for each in before.since)
+    return OTHER if taken and not _rounds(given, controller, before) else ""
+
+
 def _draft_keys(given: str, last: str) -> str:
     wanted = _draft(given)
     number = f"← → until {wanted.num_draft_tokens} tokens"
@@ -451,7 +541,7 @@ def _verify(controller: Controller) -> list[Command]:
 
 
 def contrast(toward: str = "", away: str = "") -> Contrast:
-    """What a direction of a lesson is made of: two texts, or without them the example of the form."""
+    """The contrast that gives a direction: two texts, or without them the example of the form."""
     if not toward:
         return EXAMPLE
     return Contrast(name_of((toward,), (away,)), (toward,), (away,))
@@ -507,20 +597,19 @@ def _race_length(given: str) -> int:
 
 
 def _race_keys(given: str) -> str:
-    """In a sentence; the race may be open already, and the length is what it was last."""
     return f"{key_for('race')} for the race, ← → until its end is {given} tokens, then {key_for('race.go')}"
 
 
 def _raced(given: str, controller: Controller, before: Before) -> bool:
-    return any(isinstance(each, RaceEnded) for each in before.since)
+    longest = max((each.tokens for each in before.since if isinstance(each, RaceStep)), default=0)
+    return longest == _race_length(given) and _happened(RaceEnded)(given, controller, before)
 
 
 VERBS: dict[str, Verb] = {
     "step": Verb(
         "step 3", "Take steps; without a number, one.",
         lambda given, on: [protocol.TakeStep() for _ in range(_times(given))],
-        lambda given, on, before: _grew(_times(given), on, before),
-        lambda given: _plural(_times(given), key_for("step"), key_for("step")), _times,
+        _stepped, lambda given: _plural(_times(given), key_for("step"), key_for("step")), _times, missed=_too_far,
     ),
     "run": Verb(
         "run", "Run until a stop, or until max_tokens.",
@@ -530,52 +619,56 @@ VERBS: dict[str, Verb] = {
     ),
     "back": Verb(
         "back 3", "Take tokens back; without a number, one.", _back,
-        lambda given, on, before: len(on.timeline.completion) <= before.steps - _times(given),
-        lambda given: _plural(_times(given), key_for("take_back"), key_for("take_back")), _times,
+        lambda given, on, before: len(on.timeline.completion) == before.steps - _times(given),
+        lambda given: _plural(_times(given), key_for("take_back"), key_for("take_back")), _times, missed=_too_far,
     ),
     "start": Verb(
-        "start", "Go back to the end of the prompt.", _start,
+        "start", "Go back to the end of the prompt, and there to its first draw.", _start,
         lambda given, on, before: not on.timeline.completion,
         lambda given: f"{key_for('take_back')} until the completion is empty",
     ),
     "choose": Verb(
-        "choose girl", "Take a candidate by its text.", _choose, _last_is,
-        lambda given: f"↓ until {given} is highlighted, then ⏎", _some,
+        "choose girl", "Take a candidate by its text.", _choose, _chosen,
+        lambda given: f"↓ until {given} is highlighted, then ⏎", _some, missed=_other_text,
     ),
     "type": Verb(
         "type and then", "Put a text of your own into the completion.",
         lambda given, on: [protocol.Insert(on.timeline.tip, f" {given}")],
         _typed,
         lambda given: f"{key_for('own_text')}, type “{given}” after a space, then {key_for('dialog.apply')}", _some,
+        missed=lambda given, on, before: _other_text(f" {given}", on, before),
     ),
     "reroll": Verb(
         "reroll 12", "Draw again; without a number, once.",
         lambda given, on: [protocol.Reroll() for _ in range(_times(given))],
-        lambda given, on, before: sum(isinstance(each, Resampled) for each in before.since) >= _times(given),
+        lambda given, on, before: _redrawn(on, before) >= _times(given),
         lambda given: _plural(_times(given), key_for("reroll"), key_for("reroll")), _times,
     ),
-    "set": Verb("set temp=1.5", "Change the sampler's settings.", _configured, _holds, _set_keys, settings_given),
+    "set": Verb("set temp=1.5", "Change the sampler's settings.", _configured, _holds, _set_keys, settings_given,
+                missed=_other_settings),
     "grammar": Verb(
         "grammar regex [0-9]+", "Make the text match a grammar: its kind and text, `example JSON`, or `off`.",
         lambda given, on: [protocol.Configure(replace(on.setup.settings, grammar=_grammar(given)))],
-        lambda given, on, before: on.queries.in_force.grammar == _grammar(given),
+        lambda given, on, before: on.queries.in_force == replace(before.settings, grammar=_grammar(given)),
         _grammar_keys, _grammar, opens="grammar",
+        missed=lambda given, on, before: OTHER if on.queries.in_force != before.settings else "",
     ),
     "prompt": Verb(
         "prompt Tom was sad.", "Read another prompt, as raw text.",
         lambda given, on: [protocol.Prefill(given, chat=False)],
-        lambda given, on, before: _read(before),
+        _prompted,
         lambda given: f"{key_for('prompt')}, ctrl+a, give “{given}” as raw text, then {key_for('dialog.apply')}", _some,
+        missed=_other_prompt,
     ),
     "race": Verb(
         "race 128", "Race with the KV cache against without it, up to this many tokens.",
         lambda given, on: [protocol.Race(16, _race_length(given))], _raced,
-        _race_keys, _race_length,
+        _race_keys, _race_length, missed=_other(RaceEnded),
     ),
     "beams": Verb(
         "beams width=4 max_tokens=16", "Search with beams from here.",
         lambda given, on: [protocol.SearchBeams(beam_settings(given))],
-        _searched, _beam_keys, beam_settings,
+        _searched, _beam_keys, beam_settings, missed=_other(BeamEnded),
     ),
     "attention": _opened("attention", "Show where each head looks from the last token.", ATTENTION),
     "interventions": _opened("interventions", "Switch off each head, part and layer, one at a time.", EACH_OFF),
@@ -589,23 +682,23 @@ VERBS: dict[str, Verb] = {
                            protocol.ReadLockstep(on.timeline.tip)],
         _compared,
         lambda given: f"{key_for('second_model')}, {key_for('second_model.open')}, choose {given} bits, then ⏎",
-        _bits, opens="second_model",
+        _bits, opens="second_model", missed=_other(LockstepOpened),
     ),
     "ways": Verb(
         "ways", "Let both models continue from here, each with its own tokens.",
         lambda given, on: [protocol.PartWays(on.timeline.tip)],
-        lambda given, on, before: any(isinstance(each, WaysParted) for each in before.since),
+        _happened(WaysParted),
         lambda given: f"{key_for('second_model')}, then {key_for('second_model.ways')}", opens="second_model",
     ),
     "batch": Verb(
         "batch static", "Run a batch to its end, of the prompt and two more: `static`, or `continuous 2` with two "
         "lanes at once.",
-        _batch, _batched, _batch_keys, _batch_given, opens="batch",
+        _batch, _batched, _batch_keys, _batch_given, opens="batch", missed=_other(BatchEnded),
     ),
     "alone": Verb(
         "alone", "Run each prompt of the batch alone.",
         lambda given, on: [protocol.CompareBatch()],
-        lambda given, on, before: any(isinstance(each, BatchCompared) for each in before.since),
+        _happened(BatchCompared),
         lambda given: f"{key_for('batch')}, then {key_for('batch.alone')}", opens="batch",
     ),
     "round": Verb(
@@ -613,22 +706,25 @@ VERBS: dict[str, Verb] = {
         lambda given, on: [protocol.TakeRound(_draft(given))],
         lambda given, on, before: bool(_rounds(given, on, before)),
         lambda given: _draft_keys(given, key_for("speculation.round")), _draft, opens="speculation",
+        missed=_other_draft,
     ),
     "rounds": Verb(
         "rounds self-4bit 3", "Take rounds of speculation until a stop, or until max_tokens.",
         lambda given, on: [protocol.RunRounds(_draft(given))],
         lambda given, on, before: bool(_rounds(given, on, before)) and on.timeline.tip in on.timeline.finished,
         lambda given: _draft_keys(given, key_for("speculation.run")), _draft, opens="speculation",
+        missed=_other_draft,
     ),
     "verify": Verb(
         "verify", "Decode what was speculated again by plain steps.",
         lambda given, on: _verify(on),
-        lambda given, on, before: any(isinstance(each, SpeculationVerified) for each in before.since),
+        _happened(SpeculationVerified),
         lambda given: f"{key_for('speculation')}, then {key_for('speculation.verify')}", opens="speculation",
     ),
     "steering": Verb(
         "steering example", "Make a direction: of the example's texts, or of two, as `She saw a cat. / She saw a dog.`",
         lambda given, on: [making(_texts(given), on.timeline)], _made, _steering_keys, _texts, opens="steering",
+        missed=_other(DirectionMade),
     ),
     "training": Verb(
         "training", "Look at the training that comes with the program.",

@@ -1,4 +1,4 @@
-"""The lessons that come with the program, files of lessons by name, and how far a person is with each."""
+"""The lessons that come with the program, files of lessons by name, and the learner's progress in each."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ ORDER = (
 )  # fmt: skip
 """Ids in the order of the list."""
 ENDING = ".trace.zst"
-"""Of a recording's name."""
+"""Ending of a recording's name."""
 
 
 class Listed(Struct, frozen=True):
     """One lesson of the list."""
 
     number: int
-    """From 1."""
+    """Its place in the list, from 1; 0 for a file of the user's own."""
     path: Path
     lesson: Lesson
 
@@ -43,12 +43,12 @@ class Listed(Struct, frozen=True):
 
 
 def recording_of(path: Path) -> Path:
-    """Where the recording of a lesson's file is."""
+    """The path of a lesson's recording, beside its file."""
     return path.with_suffix(ENDING)
 
 
 def of_recording(trace: Path) -> Listed | None:
-    """The lesson that a trace is the recording of, by the file beside it; None where there is none."""
+    """The lesson that a trace is the recording of, by the file beside it; None if it is of no lesson."""
     from inspector.lessons.reading import begins  # reads lessons: for who asks for one
 
     path = trace.with_name(trace.name.removesuffix(ENDING) + ".md")
@@ -59,7 +59,7 @@ def of_recording(trace: Path) -> Listed | None:
 
 def is_name(name: str) -> bool:
     """True if a name is one of a lesson: its number, its id or title, or a file's that ends in .md."""
-    return name.endswith(".md") or _called(name, shipped()) is not None
+    return name.endswith(".md") or named(name, shipped()) is not None
 
 
 def shipped() -> list[Listed]:
@@ -97,7 +97,7 @@ def find(name: str) -> Listed:
     Raises:
         EngineError: There is none.
     """
-    if (each := _called(name, shipped())) is not None:
+    if (each := named(name, shipped())) is not None:
         return each
     path = typed(name)
     if path.suffix == ".md":
@@ -111,8 +111,8 @@ def find(name: str) -> Listed:
     raise EngineError(f"No lesson is called “{visible(name)}”.", hint)
 
 
-def _called(name: str, among: Iterable[Listed]) -> Listed | None:
-    """The lesson that is called so, in capitals or not; None where none is."""
+def named(name: str, among: Iterable[Listed]) -> Listed | None:
+    """The lesson with a number, id or title, in capitals or not; None if there is none."""
     wanted = " ".join(name.casefold().split())
     return next((each for each in among if wanted == str(each.number) or called(wanted, each.lesson)), None)
 
@@ -127,7 +127,7 @@ def called(name: str, lesson: Lesson) -> bool:
     return name in (lesson.id, lesson.id.replace("-", " "), lesson.title.casefold())
 
 
-# ---- how far a person is: kept between runs of the program, and never needed to begin a lesson ---
+# ---- progress: kept between runs of the program, and never needed to begin a lesson --------------
 
 LARGEST = 2**20
 """Bytes of the file."""
@@ -135,18 +135,18 @@ MOST_LESSONS, MOST_BEATS = 500, 1000
 
 
 class LessonProgress(Struct, frozen=True):
-    """How far one lesson is."""
+    """The learner's progress in one lesson."""
 
     beat: int = 0
-    """The one to go on with, from 0."""
+    """The beat to continue with, from 0."""
     right: Mapping[int, bool] = field(default_factory=dict)
-    """By beat: whether the last prediction was right."""
+    """True for each beat whose last prediction was right."""
     done: bool = False
     """True if it was gone through to its end once."""
 
 
 def file() -> Path:
-    """Where it is kept."""
+    """The file of the progress."""
     return places.state() / "lessons.json"
 
 

@@ -30,14 +30,14 @@ class Finding(Struct, frozen=True):
     """The result of one beat."""
 
     beat: int
-    """From 0."""
+    """Its number, from 0."""
     title: str
     line: int
     answer: Value | None
-    """None for a beat without a question."""
+    """The value; None for a beat without a question."""
     right: Option | None
     margin: str
-    """How far the answer is from another one, in words; empty where it can't be."""
+    """The distance of the answer from a different one, in words; empty if there can be no other."""
 
 
 @dataclass
@@ -45,9 +45,9 @@ class Examination:
     """The result of one run of a lesson."""
 
     dtype: str = ""
-    """Of the computation."""
+    """The type of the computation."""
     fingerprint: str = ""
-    """Of the model."""
+    """The model's fingerprint."""
     findings: list[Finding] = field(default_factory=list)
     faults: Faults = field(default_factory=Faults)
 
@@ -60,7 +60,7 @@ def read_checked(text: str, id: str) -> tuple[Lesson | None, list[LessonError]]:
         id: Of the lesson.
 
     Returns:
-        The lesson, None where it can't be read; and what is wrong, in the order of the lines.
+        The lesson, None if it can't be read; and its faults, in the order of the lines.
     """
     lesson, faults = draft(text, id)
     if lesson is not None and not faults:
@@ -132,7 +132,7 @@ def _differences(runs: Sequence[Examination]) -> Iterable[LessonError]:
 
 
 class _Walk:
-    """One run of a lesson from beat to beat, that goes on after a fault where it can."""
+    """One run of a lesson from beat to beat, which continues after a fault if it can."""
 
     def __init__(self, session: HeadlessSession, play: LessonPlay, found: Examination) -> None:
         self._session, self._play, self._found = session, play, found
@@ -218,7 +218,7 @@ class _Walk:
         return holding[0]
 
     def _near(self, answer: Expression) -> str:
-        """Why the token that an answer rests on may be another one elsewhere; empty where it is safe."""
+        """The reason that an answer rests on a token that may differ elsewhere; empty if it is safe."""
         steps = self._session.controller.timeline.completion
         for about in tokens(answer):
             what, _, number = about.partition(" ")
@@ -269,7 +269,7 @@ class _Walk:
             self._found.faults.add(spoken[0][0].line, message, f'Write look = "{look}".', "look")
 
     def _slot(self, about: str) -> int | None:
-        """Where a token stands that the reveal speaks of; None for the one to come."""
+        """The slot of a token that the reveal speaks of; None for the one to come."""
         timeline = self._session.controller.timeline
         if about in SOUGHT:
             step: Step = FUNCTIONS[about].call(self._play.scope)
@@ -292,7 +292,7 @@ def find_seed(
         tell: Called with each seed and how much is wrong with it.
 
     Returns:
-        The seed, and what its run came to; None where there is none.
+        The seed and its run; None if no seed will do.
 
     Raises:
         EngineError: The model can't be loaded.

@@ -1,7 +1,7 @@
 """Courses: lessons in the order in which a teacher gives them, with a time and talking points for each.
 
-A course brings no way of teaching of its own: each of its parts is a lesson, and so are its exercises. How far a person
-is with it follows from the lessons that they went through, in the course or outside of it. Its file is TOML, a table
+A course brings no way of teaching of its own: each of its parts is a lesson, and so are its exercises. The progress
+in it follows from the lessons that the learner finished, in the course or outside of it. Its file is TOML, a table
 `[[part]]` for each lesson; it is bounded as a lesson's file is, since it may come from a stranger.
 """
 
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from engine.errors import EngineError
 from engine.files import typed
-from inspector.lessons.catalogue import FOLDER, LessonProgress, Listed, called, listed, shipped
+from inspector.lessons.catalogue import FOLDER, LessonProgress, Listed, called, listed, named, shipped
 from inspector.lessons.errors import Faults, LessonError
 from inspector.lessons.reading import TomlTable, text_of
 
@@ -35,7 +35,7 @@ class CoursePart(Struct, frozen=True):
 
     listed: Listed
     minutes: float
-    """Of the class: the lesson's own, and those of the talk around it."""
+    """Minutes of the class: the lesson's own, and those of the talk around it."""
     say: tuple[str, ...] = ()
     """Talking points for the teacher."""
     discuss: tuple[str, ...] = ()
@@ -50,18 +50,23 @@ class Course(Struct, frozen=True):
     title: str
     about: str
     audience: str
-    """For whom it is, in a sentence."""
+    """The people that it is for, in a sentence."""
     prepare: tuple[str, ...]
-    """What the teacher does before the class."""
+    """The teacher's tasks before the class."""
     parts: tuple[CoursePart, ...]
 
     @property
     def minutes(self) -> float:
-        """Of the whole class."""
+        """Minutes of the whole class."""
         return sum(part.minutes for part in self.parts)
 
+    @property
+    def lesson_minutes(self) -> float:
+        """Minutes of its lessons alone, without the talk around them."""
+        return sum(part.listed.lesson.minutes for part in self.parts)
+
     def done(self, progress: Mapping[str, LessonProgress]) -> int:
-        """How many of its lessons a person went through to their ends."""
+        """The number of its lessons that the learner finished."""
         return sum(_is_done(part, progress) for part in self.parts)
 
     def next(self, progress: Mapping[str, LessonProgress]) -> int:
@@ -95,17 +100,12 @@ class CoursePlace(Struct, frozen=True):
 
     course: Course
     place: int
-    """Of the part, from 0."""
+    """The part's place, from 0."""
 
     @property
     def listed(self) -> Listed:
         """The lesson."""
         return self.course.parts[self.place].listed
-
-    @property
-    def minutes(self) -> float:
-        """Minutes of the part, as the course counts them."""
-        return self.course.parts[self.place].minutes
 
     @property
     def following(self) -> CoursePlace | None:
@@ -114,7 +114,7 @@ class CoursePlace(Struct, frozen=True):
 
     @property
     def named(self) -> str:
-        """How a card names it: `2 of 6`."""
+        """Its name on a card: `2 of 6`."""
         return f"{self.place + 1} of {len(self.course.parts)}"
 
 
@@ -168,7 +168,7 @@ def _drafted(path: Path, known: Mapping[str, Listed]) -> tuple[Course | None, li
 
 
 def _read(path: Path, known: Mapping[str, Listed]) -> Course:
-    """A course of a file; the first fault of it is told with its line."""
+    """The course of a file; the error names the line of its first fault."""
     made, faults = _drafted(path, known)
     if faults:
         raise EngineError(min(faults, key=lambda fault: fault.line).at(path.name))
@@ -247,8 +247,8 @@ def _lesson(name: str, line: int, path: Path, known: Mapping[str, Listed]) -> Li
             raise LessonError(line, error.at(name), rule="lesson") from error
         except EngineError as error:
             raise LessonError(line, error.message, error.hint, "lesson") from error
-    if name in known:
-        return known[name]
+    if (found := named(name, known.values())) is not None:
+        return found
     hint = f"There are {', '.join(known)}, and files beside this one, as exercises.md."
     raise LessonError(line, f"No lesson is called “{name}”.", hint, "lesson")
 

@@ -18,7 +18,7 @@ from engine.protocol import (
 from inspector.display import token_label, visible
 from inspector.documents.grammar import sentences
 from inspector.lessons.headless import HeadlessSession, settle
-from inspector.lessons.lesson import LessonPhase
+from inspector.lessons.lesson import SCREENS, LessonPhase
 from inspector.lessons.play import LessonPlay
 from inspector.scales import bits, counted, milliseconds, percent, size
 from inspector.state.batch import Batches
@@ -31,7 +31,7 @@ LEAVE = "q"
 
 
 class Left(Exception):
-    """Whoever answers has left."""
+    """The learner has left."""
 
 
 class LessonDialogue:
@@ -43,7 +43,7 @@ class LessonDialogue:
         ask: Writes a prompt and returns the line that is answered, None at the end of the input.
         tell: Writes a line.
         beat: The one to begin with, from 0.
-        keep: Called once a beat is revealed, whenever another one begins, and at the end.
+        keep: Called once a beat is revealed, whenever a beat begins, and at the end.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class LessonDialogue:
             Whether it came to its end.
 
         Raises:
-            LessonError: It can't go on.
+            LessonError: It can't continue.
         """
         play, lesson = self._play, self._play.lesson
         self._tell_all((visible(f"{lesson.title}. {lesson.minutes:g} minutes, {len(lesson.beats)} cards."),))
         if self._first:
-            self._tell(f"It continues at card {self._first + 1}, where you left it.")
+            self._tell(f"It begins at card {self._first + 1}.")
         play.begin(self._first)
         try:
             while play.phase is not LessonPhase.ENDED:
@@ -121,11 +121,12 @@ class LessonDialogue:
         self._look(revealed=False)
 
     def _look(self, revealed: bool) -> None:
-        """What the screen would show, but for what is hidden until the reveal."""
+        """Tell the contents of the screen, except for those that are hidden until the reveal."""
         beat, timeline = self._play.beat, self._session.controller.timeline
         if revealed or "text" not in beat.hide:
             self._tell(f"Text so far: {text_so_far(timeline) or 'none'}")
-        if beat.show and (revealed or beat.show not in beat.hide):
+        told = revealed or beat.show not in (*beat.hide, *SCREENS)  # the screen opens a view at the reveal
+        if beat.show and told:
             slot = beat.slot(timeline) if revealed else None
             scope = self._play.scope
             self._tell_all(panel(beat.show, timeline, slot, [*scope.since, *scope.answers], revealed))
@@ -170,12 +171,8 @@ class LessonDialogue:
 
     def _end(self) -> None:
         play = self._play
-        asked = sum(beat.question is not None for beat in play.lesson.beats)
         self._tell("")
-        if play.lesson.about:
-            self._tell(visible(play.lesson.about))
-        if asked:
-            self._tell(play.result)
+        self._tell_all(filter(None, (visible(play.lesson.about), play.result)))
 
 
 # ---- what panels show, as lines --------------------------------------------------------------
@@ -194,7 +191,7 @@ def text_so_far(timeline: Timeline) -> str:
 def panel(
     show: str, timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool
 ) -> Iterator[str]:
-    """What a panel or tool shows.
+    """The contents of a panel or tool.
 
     Args:
         show: Its id.
@@ -354,4 +351,4 @@ PANELS_AS_TEXT: Mapping[str, Callable[[Timeline, int | None, Sequence[Record], b
     "steering": _steering,
     "training": _text,
 }
-"""By id; for others the candidates."""
+"""The lines of panels and tools by id; for all others the candidates."""

@@ -28,7 +28,7 @@ from inspector.lessons.values import FORMS, NEAR_BORDER, NEAR_TIMED, Value
 LONGEST, DEEPEST = 200, 12
 """Characters of an expression, and levels of its tree: a parser of deep ones ends the process."""
 MOST_VALUES = 40
-"""In one text."""
+"""The most expressions in one text."""
 
 
 class Subject(Struct, frozen=True):
@@ -44,7 +44,7 @@ class Expression(Struct, frozen=True):
     source: str
     tree: ast.expr
     line: int
-    """In the lesson's file."""
+    """Its line in the lesson's file."""
 
     def value(self, scope: Scope) -> Value:
         """Its value in a run.
@@ -99,11 +99,13 @@ class Expression(Struct, frozen=True):
         if name not in FUNCTIONS:
             names = ", ".join(sorted((*FUNCTIONS, *scope.kept)))
             raise self._wrong(f"There is no quantity {name}.", f"There are {names}.", "quantity")
-        function = FUNCTIONS[name]
+        function, kind = FUNCTIONS[name], FUNCTIONS[name].gives
+        if args and kind.of_text:
+            kind = replace(kind, default=kind.of_text)
         arguments = [cast(ast.Constant, each).value for each in args]
         named = {str(each.arg): cast(ast.Constant, each.value).value for each in keywords}
         try:
-            return Subject(function.gives, function.call(scope, *arguments, **named))
+            return Subject(kind, function.call(scope, *arguments, **named))
         except TypeError as error:
             hint = f"It is written {function.usage}."
             raise self._wrong(f"{name} doesn't take these arguments.", hint) from error
@@ -159,7 +161,7 @@ class Expression(Struct, frozen=True):
 
 
 def _close(left: float, right: float, timed: bool) -> str:
-    """Why a comparison of two measured numbers is not safe; empty where it is."""
+    """The reason that a comparison of two measured numbers is not safe; empty if it is."""
     apart = abs(left - right)
     if apart == 0 or apart >= (NEAR_TIMED if timed else NEAR_BORDER) * max(abs(left), abs(right)):
         return ""
@@ -268,7 +270,7 @@ class Template(Struct, frozen=True):
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
-        """Those in it."""
+        """All expressions in it."""
         return tuple(part[0] for part in self.parts if not isinstance(part, str))
 
 

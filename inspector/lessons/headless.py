@@ -155,7 +155,7 @@ def settle(session: HeadlessSession, play: LessonPlay, *phases: LessonPhase) -> 
     """Wait until the lesson is in one of some phases.
 
     Raises:
-        LessonError: It can't go on.
+        LessonError: It can't continue.
     """
     session.until(lambda: play.problem is not None or play.phase in (phases or SETTLED), play.tick)
     if play.problem is not None:
@@ -253,7 +253,7 @@ def go_through(
 
 
 def _harmless(entry: Entry, model: str) -> Entry:
-    """Without the directory of whoever recorded."""
+    """The entry without the directory of the machine that recorded it."""
     match entry.value:
         case ModelFacts() as facts:
             return replace(entry, value=replace(facts, path=model))

@@ -1,10 +1,11 @@
-"""What the functions of lessons give, field by field, read from records."""
+"""The results of a lesson's functions, field by field, read from records."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -45,16 +46,18 @@ from inspector.state.speculation import SpeculationTotals
 from inspector.state.training import part_label
 
 Field = tuple[str, Callable[[Any], Value]]
-"""What a field is, in a few words, and how it is read."""
+"""A description of a field in a few words, and the function that reads it."""
 
 
 class SubjectKind(Struct, frozen=True):
-    """What a function gives: its fields, by name."""
+    """The kind of a function's result: its fields, by name."""
 
     name: str
     default: str
     """The field that stands for all of it."""
     fields: Mapping[str, Field]
+    of_text: str = ""
+    """The field that stands for all of it if the function was given a text; empty for `default`."""
 
 
 def token(text: str, fragile: str = "", margin: str = "") -> Value:
@@ -67,19 +70,10 @@ def count(number: int, fragile: str = "") -> Value:
     return Value("count", number, "", fragile)
 
 
-def probability(share: float) -> Value:
-    """A probability."""
-    return Value("probability", share)
-
-
-def bits(number: float) -> Value:
-    """An entropy or a surprisal."""
-    return Value("bits", number)
-
-
-def number(value: float) -> Value:
-    """A number without a unit."""
-    return Value("number", value)
+probability = partial(Value, "probability")
+bits = partial(Value, "bits")
+number = partial(Value, "number")
+text = partial(Value, "text")
 
 
 def draw(value: float | None) -> Value:
@@ -91,11 +85,6 @@ def draw(value: float | None) -> Value:
     if value is None:
         raise LookupError("a draw was not recorded")
     return Value("draw", value)
-
-
-def text(words: str) -> Value:
-    """A text."""
-    return Value("text", words)
 
 
 def ms(milliseconds: float) -> Value:
@@ -127,7 +116,7 @@ def _picked(distribution: Distribution) -> Candidate:
 
 
 def picked(distribution: Distribution) -> Value:
-    """The token that the sampler picked, and how near it was to another one."""
+    """The token that the sampler picked, and its distance from the next token."""
     return token(written(_picked(distribution)), near_draw(distribution), margin(distribution))
 
 
@@ -178,7 +167,7 @@ TRIED = SubjectKind(
     "picked",
     {name: (words, _of_next(read)) for name, (words, read) in DISTRIBUTION.fields.items()},
 )
-"""Of `Explained`: its distribution's fields."""
+"""The fields of `Explained`: those of its distribution."""
 STAGE = SubjectKind("a stage of the sampler", "kept", {
     "kept": ("how many tokens it kept", lambda of: count(of.kept)),
     "removed": ("the probability that it cut", lambda of: probability(of.removed_mass)),
@@ -199,7 +188,7 @@ class Redrawn(Struct, frozen=True):
 
     @property
     def times(self) -> Value:
-        """How often the token in question was drawn."""
+        """The number of draws of the token in question."""
         own = [each for each in self.draws if written(_picked(each)) in (self.text, f" {self.text}")]
         borders = [border for each in own[:1] for border in (each.draw_from, each.draw_to) if border]
         near = any(
@@ -214,13 +203,13 @@ REROLLS = SubjectKind("draws that were repeated", "most", {
     "drawn": ("how often the token in question was drawn", lambda of: of.times),
     "count": ("how many draws", lambda of: count(len(of.draws))),
     "different": ("how many different tokens", lambda of: count(len(of.texts))),
-})  # fmt: skip
+}, of_text="drawn")  # fmt: skip
 
 # ---- grammars ---------------------------------------------------------------------------------
 
 
 def grammar_of(distribution: Distribution) -> GrammarReading:
-    """What a grammar allows there.
+    """The tokens that a grammar allows there.
 
     Raises:
         LookupError: There is none.
@@ -326,13 +315,13 @@ MERGED = SubjectKind("a word in merges", "text", {
 
 
 class Generated(Struct, frozen=True):
-    """What was generated on the path on show."""
+    """The tokens generated on the path on show."""
 
     steps: tuple[Step, ...]
     words: int = 0
-    """How often the text in question occurs."""
+    """Occurrences of the text in question."""
     reason: str = ""
-    """Why it ended; empty where it didn't."""
+    """The reason of its end; empty if it has not ended."""
     detail: str = ""
 
     @property
@@ -356,7 +345,7 @@ COMPLETION = SubjectKind("the completion", "length", {
     "forced": ("how many tokens were certain under a grammar", lambda of: count(sum(map(_certain, of.steps)))),
     "reason": ("why it ended: eos, stop, length; `none`", lambda of: text(of.reason or "none")),
     "detail": ("what ended it", lambda of: text(of.detail)),
-})  # fmt: skip
+}, of_text="occurrences")  # fmt: skip
 
 # ---- settings, memory and time ----------------------------------------------------------------
 
@@ -476,7 +465,7 @@ class Searched(Struct, frozen=True):
     best: Hypothesis
     greedy: Hypothesis
     nodes: Mapping[int, BeamNode]
-    """Of all searches since the prompt was read, by number."""
+    """Nodes of all searches since the prompt was read, by number."""
 
     @property
     def shared(self) -> int:
@@ -525,7 +514,7 @@ BEAMS = SubjectKind("a continuation of a beam search", "text", {
 
 
 class HeadRow(Struct, frozen=True):
-    """Where one head looks."""
+    """The attention of one head."""
 
     weights: tuple[float, ...]
     """On each position of the path."""
@@ -545,14 +534,14 @@ HEAD = SubjectKind("a head", "text", {
 
 
 class LensLayer(Struct, frozen=True):
-    """What one layer would predict at the token that is looked at."""
+    """The prediction of one layer at the token that is looked at."""
 
     column: LensColumn
     layer: int
 
     @property
     def cell(self) -> LensCell:
-        """Of the layer.
+        """The layer's cell.
 
         Raises:
             LookupError: The model has no such layer.
@@ -599,7 +588,7 @@ STRONGEST = SubjectKind("a part that was switched off", "label", {
 
 
 class Steered(Struct, frozen=True):
-    """What a direction does with one strength, beside random ones of its length."""
+    """The effect of a direction at one strength, compared with random ones of its length."""
 
     swept: StrengthsSwept
     at: SteeredStrength
@@ -625,10 +614,10 @@ class Learned(Struct, frozen=True):
     """A model at a step of its training, when it was looked at."""
 
     steps: tuple[TrainedStep, ...]
-    """The last ones until then, whose mean is told, as on the screen."""
+    """The last ones until then, whose mean is shown, as on the screen."""
     look: TrainingLook
     parts: tuple[str, ...]
-    """That its gradients are told of."""
+    """The parts whose gradients are known."""
     parameters: int
     vocabulary: int
     """Tokens that it chooses among."""
@@ -679,12 +668,12 @@ CONTRIBUTION = SubjectKind("a contribution", "logits", {
 
 
 class AnswerMoved(Struct, frozen=True):
-    """Where the last token of a text begins to hold what tells it from another text."""
+    """The layer from which the last token of a text holds the difference from a second text."""
 
     pair: PairPatched
     layers: tuple[int, ...]
     shares: tuple[float, ...]
-    """At the last token, for each layer: how much of the other text's answer comes with what is put in there."""
+    """The share of the other text's answer that comes with the activation put in at the last token, by layer."""
 
     @property
     def place(self) -> int:

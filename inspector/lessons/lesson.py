@@ -61,7 +61,7 @@ PARTS: Mapping[str, frozenset[str]] = {
 }
 """Parts of panels that `hide` may name besides the panels, in the same way."""
 HIDDEN: Mapping[str, frozenset[str]] = {**PANELS, **PARTS}
-"""What `hide` may name."""
+"""The names that `hide` may have."""
 SCREENS = (
     "attention", "attribution", "batch", "beams", "breakpoints", "compare", "compare_kv", "experts", "facts", "find",
     "gradients", "interventions", "lens", "second_model", "look_ahead", "merges", "modules", "own_text", "patching",
@@ -70,16 +70,19 @@ SCREENS = (
 )  # fmt: skip
 """Keys, by id, that open something to look at. A lesson's file presses no others: some delete, write or end."""
 SHOWN = (*PANELS, *SCREENS)
-"""What `show` may name."""
+"""The names that `show` may have."""
+
+PLAYED = ("step", "run")
+"""Actions whose keys play a recording on, too."""
 
 # ---- the lesson ---------------------------------------------------------------------------------
 
 MOST_OPTIONS = 4
-"""Of a question."""
+"""The most options of a question."""
 
 
 class LessonPhase(Enum):
-    """How far a beat is."""
+    """The phase of a beat."""
 
     PREPARING = "preparing"
     ASKING = "asking"
@@ -111,7 +114,7 @@ class Option(Struct, frozen=True):
 
     @property
     def borders(self) -> tuple[float, float] | None:
-        """From where to below where, for a test that is a range; None for words."""
+        """Lower border, included, and upper border, excluded, for a test that is a range; None for words."""
         match = re.match(_RANGE, self.test.strip())
         if match is None:
             return None
@@ -128,13 +131,13 @@ class Option(Struct, frozen=True):
         return self._apart(value.number) < (NEAR_TIMED if value.timed else NEAR_BORDER)
 
     def margin(self, value: Value) -> str:
-        """How far a number that it holds is from its nearest border, in words; empty where there is none."""
+        """The distance of a number that it holds from the nearest border, in words; empty if it has no border."""
         if self.borders is None or value.number is None or not math.isfinite(self._apart(value.number)):
             return ""
         return f"{100 * self._apart(value.number):.0f} % from a border"
 
     def _apart(self, number: float) -> float:
-        """From the nearest border, as a share of the larger of the two."""
+        """The distance from the nearest border, as a share of the larger of the two."""
         borders = [border for border in self.borders or () if math.isfinite(border)]
         return min(
             (abs(number - border) / (max(abs(border), abs(number)) or 1) for border in borders),
@@ -150,7 +153,7 @@ def option(text: str, line: int) -> Option:
 
 
 class Question(Struct, frozen=True):
-    """What a learner predicts."""
+    """The question that a learner answers by predicting."""
 
     text: Template
     options: tuple[Option, ...]
@@ -164,16 +167,16 @@ class Beat(Struct, frozen=True):
 
     title: str
     line: int
-    """Of its heading in the file, from 1."""
+    """The line of its heading in the file, from 1."""
     text: tuple[Template, ...] = ()
     """Paragraphs on show before the reveal."""
     question: Question | None = None
     act: tuple[LessonAction, ...] = ()
-    """What the learner does after predicting."""
+    """The learner's task after predicting."""
     why: tuple[Template, ...] = ()
     """Paragraphs of the reveal."""
     begin: tuple[LessonAction, ...] = ()
-    """What the program does before the beat begins."""
+    """The program's actions before the beat begins."""
     keep: tuple[tuple[str, Expression], ...] = ()
     """Values as they are before the learner acts, by the names that this beat and later ones have for them."""
     show: str = ""
@@ -182,7 +185,7 @@ class Beat(Struct, frozen=True):
     """The token that is selected at the reveal, and before it where nothing is concealed and nothing is to be done:
     `next`, `last`, `step 3`, `prompt 2`."""
     hide: tuple[str, ...] = ()
-    """What is concealed until the reveal: ids of panels, `picked`, `probabilities`, `captions`."""
+    """Parts that are concealed until the reveal: ids of panels, `picked`, `probabilities`, `captions`."""
     number: Expression | None = None
     """The one number that the presenter shows large, once it is revealed."""
     hint: str = ""
@@ -190,10 +193,10 @@ class Beat(Struct, frozen=True):
     minutes: float = 0.0
     """The presenter's time for it; 0 for a share of the lesson's."""
     notes: tuple[str, ...] = ()
-    """For the presenter: before a class they are under the card once the answer is shown."""
+    """The presenter's notes: before a class they are under the card once the answer is shown."""
 
     def slot(self, timeline: Timeline) -> int | None:
-        """Where the token that is looked at stands in the text; None for the one to come, or where there is none."""
+        """The slot of the token that is looked at; None for the one to come, or if there is no such token."""
         what, _, number = self.look.partition(" ")
         if what == "prompt":
             prompts = len(timeline.items) - len(timeline.completion_slots)
@@ -224,7 +227,7 @@ def _place(value: object) -> tuple[int, ...]:
         return (value,) if isinstance(value, int) else ()
     try:
         return tuple(number for part in value.split(",") for number in named_part(part.strip()).place)
-    except ValueError:  # it is told where the expression is read
+    except ValueError:  # reported when the expression is read
         return ()
 
 
@@ -244,6 +247,6 @@ class Lesson(Struct, frozen=True):
     settings: Settings = field(default_factory=Settings)
     model: str = "pocket"
     fingerprint: str = ""
-    """Of the model that it was written for; empty for any."""
+    """The fingerprint of the model that it was written for; empty for any."""
     needs: tuple[str, ...] = ()
-    """What a model must have for it: `attention`, `lens`."""
+    """The capabilities that its model must have: `attention`, `lens`."""

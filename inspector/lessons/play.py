@@ -25,7 +25,7 @@ from inspector.session.controller import Controller
 
 
 class Card(Struct):
-    """What a beat says now; printable."""
+    """The words of a beat now; printable."""
 
     text: tuple[str, ...] = ()
     question: str = ""
@@ -56,11 +56,11 @@ class LessonPlay:
     phase: LessonPhase = LessonPhase.PREPARING
     card: Card = field(default_factory=Card)
     guesses: dict[int, int] = field(default_factory=dict)
-    """By beat: the option that the learner chose, from 0."""
+    """The option that the learner chose, from 0, by beat."""
     right: dict[int, bool] = field(default_factory=dict)
-    """By beat: whether that was the answer."""
+    """True if that was the answer, by beat."""
     problem: LessonError | None = None
-    """Why the lesson can't go on."""
+    """The reason that the lesson can't continue."""
 
     def __post_init__(self) -> None:
         self.scope = Scope(self.controller)
@@ -78,25 +78,29 @@ class LessonPlay:
 
     @property
     def options(self) -> tuple[Option, ...]:
-        """Of the present question."""
+        """The options of the present question."""
         return self.beat.question.options if self.beat.question is not None else ()
 
     @property
     def guess(self) -> int | None:
-        """What the learner chose in this beat."""
+        """The learner's option in this beat."""
         return self.guesses.get(self.beat_number)
 
     @property
     def progress(self) -> LessonProgress:
-        """How far it is, to be kept."""
+        """The progress, to be kept."""
         over = self.phase is LessonPhase.ENDED
         return LessonProgress(0 if over else self.beat_number, dict(self.right), over)
 
     @property
     def result(self) -> str:
-        """The number of right predictions, in a sentence."""
-        right, asked = sum(self.right.values()), sum(beat.question is not None for beat in self.lesson.beats)
-        return f"{right} of {counted(asked, 'prediction')} {'was' if right == 1 else 'were'} right."
+        """The number of right predictions, in a sentence; empty if none was made."""
+        right, made = sum(self.right.values()), len(self.right)
+        return (
+            f"{right} of {counted(made, 'prediction')} {'was' if right == 1 else 'were'} right."
+            if made
+            else ""
+        )
 
     def know(self, kept: LessonProgress, beat: int) -> None:
         """Take what was predicted before a beat as it was kept."""
@@ -148,14 +152,20 @@ class LessonPlay:
             self.on_change()
         return True
 
-    # ---- how it goes on ---------------------------------------------------------------------
+    # ---- from phase to phase ----------------------------------------------------------------
 
     def tick(self) -> None:
         """Go on as far as possible: after each record, and once a frame."""
-        before = self.phase, self.problem
+        before = self._shown
         self._guarded(self._tick)
-        if (self.phase, self.problem) != before:
+        if self._shown != before:
             self.on_change()
+
+    @property
+    def _shown(self) -> tuple[object, ...]:
+        """All that the card's words follow from, within a beat."""
+        acting = self.phase is LessonPhase.ACTING
+        return self.phase, self.problem, acting and self.stage.left, self.stage.missed, self.stage.pending
 
     def _tick(self) -> None:
         if self.problem is not None or self.phase in (LessonPhase.ENDED, LessonPhase.REVEALED):
@@ -195,7 +205,7 @@ class LessonPlay:
             self._on()
 
     def _on(self) -> None:
-        """After the prediction: to what is to be done, or to the reveal."""
+        """Continue after the prediction: with the task, or with the reveal."""
         self.phase = LessonPhase.ACTING if self.beat.act else LessonPhase.REVEALING
         self.on_change()
         self.tick()

@@ -1,4 +1,4 @@
-"""What expressions look at, and the functions that they call: each reads the run's records, or asks the engine."""
+"""The functions that expressions call: each reads the run's records, or asks the engine."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ from inspector.state.training import RECENT, whole_training
 
 Argument = str | float | bool
 Call = TypeVar("Call", bound=Callable[..., Any])
+Found = TypeVar("Found")
 
 
 # ---- what they look at --------------------------------------------------------------------------
@@ -69,15 +70,15 @@ class Scope:
     def __init__(self, controller: Controller) -> None:
         self.controller = controller
         self.kept: dict[str, Value] = {}
-        """By the names that the lesson gives them."""
+        """The kept values by their names in the lesson."""
         self.since: list[Record] = []
-        """What happened since the beat began."""
+        """The records since the beat began."""
         self._asked: dict[Command, Request[Command]] = {}
         """The questions of the beat."""
         self._ids: set[int] = set()
-        """Of all questions, also of the beats before: what answers them is nothing that happened."""
+        """Ids of all questions, also of the beats before: their answers are not events of the beat."""
         self._told: set[int] = set()
-        """Of those that were answered."""
+        """Ids of the questions that were answered."""
         controller.client.listen(self._receive)
 
     def close(self) -> None:
@@ -87,7 +88,7 @@ class Scope:
 
     @property
     def timeline(self) -> Timeline:
-        """What is on show."""
+        """The timeline on show."""
         return self.controller.timeline
 
     @property
@@ -97,7 +98,7 @@ class Scope:
 
     @property
     def answers(self) -> list[Record]:
-        """What came of the questions of the beat."""
+        """The answers to the questions of the beat."""
         return [record for request in self._asked.values() for record in request.records]
 
     @property
@@ -156,13 +157,25 @@ class Function(Struct, frozen=True):
     call: Callable[..., Any]
     """Given the scope and the arguments; returns what the fields of `gives` are read from."""
     help: str
-    """What it gives, in a sentence."""
+    """Its description, in a sentence."""
     usage: str
-    """How it is written: `step(3)`."""
+    """An example of its use: `step(3)`."""
 
 
 FUNCTIONS: dict[str, Function] = {}
 """The list, by name."""
+
+
+def _known(found: Found | None, missing: str) -> Found:
+    """Return a result; raise a LookupError, which says what is missing, if it is None."""
+    if found is None:
+        raise LookupError(missing)
+    return found
+
+
+def _since(scope: Scope, kind: type[Told], missing: str) -> list[Told]:
+    """Return the records of a kind since the beat began; raise a LookupError if there are none."""
+    return _known([each for each in scope.since if isinstance(each, kind)] or None, missing)
 
 
 def _listed(usage: str, gives: SubjectKind, help: str) -> Callable[[Call], Call]:
@@ -178,9 +191,7 @@ def _listed(usage: str, gives: SubjectKind, help: str) -> Callable[[Call], Call]
 
 @_listed("next", kinds.DISTRIBUTION, "The distribution after the last token.")
 def _next(scope: Scope) -> Distribution:
-    if scope.timeline.next is None:
-        raise LookupError("no prompt was read")
-    return scope.timeline.next
+    return _known(scope.timeline.next, "no prompt was read")
 
 
 @_listed("step(3)", kinds.STEP, "A token of the completion, counted from 1.")
@@ -221,9 +232,7 @@ def _candidate(scope: Scope, text: str) -> Candidate:
     distribution = scope.timeline.next
     candidates = distribution.candidates if distribution is not None else ()
     found = next((each for each in candidates if each.text in (text, f" {text}")), None)
-    if found is None:
-        raise LookupError(f"{text} is not among the candidates")
-    return found
+    return _known(found, f"{text} is not among the candidates")
 
 
 @_listed("prompt", kinds.PIECES, "The prompt in tokens.")
@@ -255,9 +264,7 @@ def _setting(scope: Scope, name: str) -> object:
 
 @_listed("kv", kinds.KV, "The KV cache.")
 def _kv(scope: Scope) -> protocol.KVReading:
-    if scope.timeline.kv is None:
-        raise LookupError("the cache holds nothing yet")
-    return scope.timeline.kv
+    return _known(scope.timeline.kv, "the cache holds nothing yet")
 
 
 @_listed("tokens('strawberry')", kinds.PIECES, "A text cut into tokens.")
@@ -287,9 +294,7 @@ def _whatif(scope: Scope, step: int = 0, **values: Argument) -> Explained:
          "The effect of a stage of the sampler, under these settings or others.")  # fmt: skip
 def _stage(scope: Scope, name: str, step: int = 0, **values: Argument) -> protocol.StageColumn:
     columns = _tried(scope, step, values).columns
-    if (found := next((each for each in columns if each.name == name), None)) is None:
-        raise LookupError(f"the stage {name} didn't run")
-    return found
+    return _known(next((each for each in columns if each.name == name), None), f"the stage {name} didn't run")
 
 
 def _tried(scope: Scope, step: int, values: Mapping[str, Argument]) -> Explained:
@@ -386,13 +391,11 @@ def _contribution(scope: Scope, part: str = "") -> kinds.Written:
     if not part:
         return max(parts, key=lambda each: each.logits)
     found = next((each for each in parts if each.label.casefold() == part.casefold()), None)
-    if found is None:
-        raise LookupError(f"no part is called {part}")
-    return found
+    return _known(found, f"no part is called {part}")
 
 
 def _writers(read: protocol.AttributionRead) -> Iterator[kinds.Written]:
-    """The writers, heads in the place of their attention where they are told apart."""
+    """The writers, with heads instead of their attention if these are known one by one."""
     for part in read.parts:
         where = f"L{part.layer + 1} " if part.layer is not None else ""
         heads, _ = part.heads.shape
@@ -444,18 +447,15 @@ def _second_model(scope: Scope) -> list[protocol.LockstepSpan]:
 
 @_listed("ways", kinds.WAYS, "The continuations of both models, in this card.")
 def _ways(scope: Scope) -> protocol.WaysParted:
-    found = next((each for each in reversed(scope.since) if isinstance(each, protocol.WaysParted)), None)
-    if found is None or found.parted is None:
-        raise LookupError("both models did not diverge in this card")
+    missing = "both models did not diverge in this card"
+    found = _since(scope, protocol.WaysParted, missing)[-1]
+    _known(found.parted, missing)
     return found
 
 
 @_listed("race", kinds.RACE, "The race of this card.")
 def _race(scope: Scope) -> list[RaceStep]:
-    steps = [each for each in scope.since if isinstance(each, RaceStep)]
-    if not steps:
-        raise LookupError("no race was run in this card")
-    return steps
+    return _since(scope, RaceStep, "no race was run in this card")
 
 
 @_listed(
@@ -464,20 +464,19 @@ def _race(scope: Scope) -> list[RaceStep]:
     "A continuation of this card's beam search: the best, or with a number the second, and so on.",
 )
 def _beams(scope: Scope, place: int = 1) -> kinds.Searched:
-    ended = next((each for each in reversed(scope.since) if isinstance(each, protocol.BeamEnded)), None)
-    if ended is None or not 1 <= place <= len(ended.ranking):
-        raise LookupError("no beam search with so many continuations was run in this card")
+    missing = "no beam search with so many continuations was run in this card"
+    ended = _since(scope, protocol.BeamEnded, missing)[-1]
+    if not 1 <= place <= len(ended.ranking):
+        raise LookupError(missing)
     return kinds.Searched(ended.ranking[place - 1], ended.greedy, scope.timeline.of(BeamHistory).nodes)
 
 
 @_listed("batch", kinds.BATCH, "The batch of this card.")
 def _batch(scope: Scope) -> kinds.RunBatch:
-    opened = next((each for each in reversed(scope.since) if isinstance(each, protocol.BatchOpened)), None)
-    ended = next((each for each in reversed(scope.since) if isinstance(each, protocol.BatchEnded)), None)
-    if opened is None or ended is None:
-        raise LookupError("no batch was run in this card")
+    missing = "no batch was run in this card"
+    totals = _since(scope, protocol.BatchEnded, missing)[-1].totals
     compared = (each for each in scope.since if isinstance(each, protocol.LaneCompared))
-    return kinds.RunBatch(opened, ended.totals, tuple(compared))
+    return kinds.RunBatch(_since(scope, protocol.BatchOpened, missing)[-1], totals, tuple(compared))
 
 
 @_listed("round", kinds.ROUND, "The last round of speculation of this card.")
@@ -498,10 +497,7 @@ def _speculation(scope: Scope) -> SpeculationTotals:
 
 @_listed("verified", kinds.VERIFIED, "The speculated tokens, decoded again by plain steps in this card.")
 def _verified(scope: Scope) -> protocol.SpeculationVerified:
-    found = next((each for each in scope.since if isinstance(each, protocol.SpeculationVerified)), None)
-    if found is None:
-        raise LookupError("nothing was verified in this card")
-    return found
+    return _since(scope, protocol.SpeculationVerified, "nothing was verified in this card")[-1]
 
 
 @_listed(
@@ -544,7 +540,4 @@ def _rerolls(scope: Scope, text: str = "") -> kinds.Redrawn:
 
 @_listed("prefill", kinds.PREFILL, "The reading of the prompt of this card.")
 def _prefill(scope: Scope) -> Prefilled:
-    read = next((each for each in reversed(scope.since) if isinstance(each, Prefilled)), None)
-    if read is None:
-        raise LookupError("no prompt was read in this card")
-    return read
+    return _since(scope, Prefilled, "no prompt was read in this card")[-1]

@@ -41,7 +41,7 @@ HEAD = ("title", "about", "minutes", "prompt", "chat", "settings", "model", "fin
 BEAT = ("show", "look", "hide", "begin", "act", "keep", "answer", "number", "hint", "minutes")
 """Names in a beat's block."""
 _BEGINS = re.compile(r"\n(?=\?|[Nn]ote:)")
-"""Where a question or a note begins: no blank line is needed before it."""
+"""The beginning of a question or a note: it needs no blank line before it."""
 LOOK = re.compile(r"next|last|(step|prompt) [1-9]\d{0,5}")
 
 
@@ -85,7 +85,7 @@ def begins(path: Path) -> bool:
         return False
 
 
-@lru_cache(maxsize=32)  # files are read anew each time the lessons are listed, and seldom have another text
+@lru_cache(maxsize=32)  # files are read each time the lessons are listed, and seldom change
 def lesson(text: str, id: str) -> Lesson:
     """Read a lesson from its text.
 
@@ -157,7 +157,7 @@ class TomlTable:
         return self._offset + (int(said[1]) if said else len(self._lines))
 
     def line(self, name: str, containing: str = "") -> int:
-        """Where a name stands in the file, or a text that its value has."""
+        """The line of a name in the file, or of a text in its value."""
         own = (place for place, line in enumerate(self._lines, 1) if _names(line, name))
         begin = next(own, 1)
         if containing:
@@ -176,7 +176,7 @@ class TomlTable:
         return default
 
     def minutes(self, default: float) -> float:
-        """How long something takes."""
+        """A number of minutes."""
         value = self.get("minutes", (int, float), default)
         if not 0 <= value <= MOST_MINUTES:  # also nan
             line = self.line("minutes")

@@ -19,7 +19,7 @@ from inspector.lessons.lesson import HIDDEN, SOUGHT, Beat, Lesson, Option
 from inspector.lessons.quantities import FUNCTIONS
 
 COLUMNS = 76
-"""Of the card in a terminal of 80."""
+"""Columns of the card in a terminal of 80."""
 TEXT, QUESTION, WHY, HINT, TO_DO = 2, 1, 3, 1, 2
 """Lines of its parts in 24 rows."""
 NO_PROMPT = frozenset({"tokens", "merged", "learned"})
@@ -46,13 +46,13 @@ def static(lesson: Lesson) -> list[LessonError]:
 
 
 def before(beat: Beat) -> Iterator[Expression]:
-    """Those in what is on show before the reveal."""
+    """The expressions that are on show before the reveal."""
     asked = (beat.question.text,) if beat.question is not None else ()
     yield from (expression for text in (*beat.text, *asked) for expression in text.expressions)
 
 
 def after(beat: Beat) -> Iterator[Expression]:
-    """Those of the reveal."""
+    """The expressions of the reveal."""
     if beat.question is not None:
         yield beat.question.answer
     if beat.number is not None:
@@ -64,7 +64,7 @@ def after(beat: Beat) -> Iterator[Expression]:
 
 
 class _Names:
-    """What expressions may name: functions with their fields, and what was kept."""
+    """The names that expressions may use: functions with their fields, and kept values."""
 
     def __init__(self, lesson: Lesson, faults: Faults) -> None:
         self._beats, self._faults = lesson.beats, faults
@@ -73,7 +73,7 @@ class _Names:
             for number, beat in reversed(list(enumerate(lesson.beats)))
             for name, each in beat.keep
         }
-        """By name: the first beat that keeps it, and the line."""
+        """The first beat that keeps a value, and the line, by name."""
         self._used: set[str] = set()
 
     def check(self, number: int) -> None:
@@ -209,7 +209,7 @@ def _check_hidden(beat: Beat, faults: Faults) -> None:
 
 
 def _quantities(expression: Expression) -> set[str]:
-    """What it reads: functions, and functions with their fields; the field that stands for all where none is named."""
+    """The functions that it reads, and these with their fields; the default field if it names none."""
     found: set[str] = set()
     for node in ast.walk(expression.tree):
         if isinstance(node, ast.Attribute) and (name := _function(node.value)) in FUNCTIONS:

@@ -1,4 +1,4 @@
-"""Where a lesson takes place: in a live session, or in its recording. Two makings of one protocol."""
+"""The stage of a lesson: a live session, or its recording."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.protocol import (
     BeatReached,
@@ -23,10 +23,10 @@ from engine.protocol import (
     Record,
     Reroll,
 )
-from engine.settings import Settings
+from inspector.keys import key_for
 from inspector.lessons.actions import Before, LessonAction
 from inspector.lessons.errors import LessonError
-from inspector.lessons.lesson import Lesson
+from inspector.lessons.lesson import PLAYED, Lesson
 from inspector.session.client import Request
 from inspector.session.controller import Controller
 from inspector.session.player import Player
@@ -40,6 +40,14 @@ class LessonStage(Protocol):
 
     failure: Failure | None
     """Why something that was done for the lesson was not done."""
+    missed: str
+    """A sentence on what the learner did instead of what the card asks for; empty for nothing."""
+    recorded: bool
+    """True if a recording is gone through, without an engine."""
+
+    @property
+    def pending(self) -> int:
+        """The number of tasks to be done before the beat begins."""
 
     @property
     def busy(self) -> bool:
@@ -51,7 +59,11 @@ class LessonStage(Protocol):
 
     @property
     def left(self) -> tuple[LessonAction, ...]:
-        """What is still to be done of it."""
+        """The rest of it."""
+
+    @property
+    def keys(self) -> str:
+        """The keys for the first of it, as the end of a sentence that begins with `Press`."""
 
     def begin(self, beat: int, arrived: Callable[[], object]) -> None:
         """Go to where a beat begins; from anywhere.
@@ -74,15 +86,6 @@ class LessonStage(Protocol):
         """The lesson is left; the session stays."""
 
 
-class SessionPlace(Struct, frozen=True):
-    """A state of the session that can be gone back to."""
-
-    tip: int
-    settings: Settings
-    reroll: int
-    """How often was drawn again there."""
-
-
 class LiveStage:
     """A lesson with an engine.
 
@@ -94,15 +97,16 @@ class LiveStage:
     def __init__(self, lesson: Lesson, controller: Controller) -> None:
         self._lesson, self._controller = lesson, controller
         self._queue: deque[LessonAction | Command | Callable[[], object]] = deque()
-        self._places: dict[tuple[int, bool], SessionPlace] = {}
-        """Where beats began and were done, by number and whether they were."""
+        self._places: dict[tuple[int, bool], Before] = {}
+        """The places where beats began, and where they were done (True), by number."""
         self._beat = 0
         self._number = 0
-        """Of the beat's actions that were done."""
+        """The number of the beat's actions that were done."""
         self._begun = False
         """True if the beat's beginning was reached: what happens before it is not the learner's doing."""
         self._before = self._snapshot()
         self.failure: Failure | None = None
+        self.missed, self.recorded = "", False
         controller.client.listen(self._receive)
 
     def close(self) -> None:
@@ -111,7 +115,8 @@ class LiveStage:
 
     def _snapshot(self) -> Before:
         timeline = self._controller.timeline
-        return Before(timeline.tip, len(timeline.completion), self._controller.queries.in_force, [])
+        reroll = timeline.next.reroll if timeline.next is not None else 0
+        return Before(timeline.tip, len(timeline.completion), self._controller.queries.in_force, reroll)
 
     def _receive(self, record: Record) -> None:
         self._before.since.append(record)
@@ -119,6 +124,11 @@ class LiveStage:
             self._places.clear()
 
     # ---- going ------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        """The number of tasks to be done before the beat begins."""
+        return 0 if self._begun else sum(isinstance(each, LessonAction) for each in self._queue)
 
     @property
     def busy(self) -> bool:
@@ -134,7 +144,7 @@ class LiveStage:
     def begin(self, beat: int, arrived: Callable[[], object]) -> None:
         """Go there: back to a place that is known, or through all beats before it."""
         self._queue.clear()
-        self.failure, self._begun = None, False
+        self.failure, self.missed, self._begun = None, "", False
         # what the program does before a beat is done again: the beat's values may come of it
         known = [place for place in self._places if place < (beat, not self._lesson.beats[beat].begin)]
         begin = max(known, default=None)
@@ -151,7 +161,7 @@ class LiveStage:
         self._queue += self._lesson.beats[beat].begin
         self._beat, self._number = beat, 0
 
-    def _return(self, place: SessionPlace) -> None:
+    def _return(self, place: Before) -> None:
         self._queue.append(Configure(place.settings))
         if place.tip:
             self._queue += [MoveTo(place.tip), Reroll(place.reroll)]
@@ -186,7 +196,7 @@ class LiveStage:
     def _send(self, wanted: LessonAction | Command) -> None:
         self._controller.timeline.select(None)
         commands = wanted.commands(self._controller) if isinstance(wanted, LessonAction) else [wanted]
-        if not commands and self._begun and wanted in self.left:
+        if not commands and self._begun and wanted in self._rest:
             self._number += 1  # it asks nothing of the engine, and no record will tell that it was done
         for command in commands:
             if isinstance(command, Configure):
@@ -219,32 +229,47 @@ class LiveStage:
 
     @property
     def left(self) -> tuple[LessonAction, ...]:
-        """What is still to be done."""
+        """The actions that are still to be done; of the first one the rest."""
+        return tuple(each.left(self._controller, self._before) for each in self._rest[:1]) + self._rest[1:]
+
+    @property
+    def keys(self) -> str:
+        """The keys for the first of it."""
+        return self.left[0].keys
+
+    @property
+    def _rest(self) -> tuple[LessonAction, ...]:
+        """The actions that weren't done to their end."""
         return self._lesson.beats[self._beat].act[self._number :]
 
     @property
     def done(self) -> bool:
         """True if all of it was."""
-        return not self.left
+        return not self._rest
 
     def _look(self) -> None:
-        """See which of the actions were done."""
-        while self.left and self.left[0].done(self._controller, self._before):
+        """See which of the actions were done, and undo a step that was taken instead."""
+        while self._rest and self._rest[0].done(self._controller, self._before):
             self._number += 1
-            self._before = self._snapshot()
+            self._before, self.missed = self._snapshot(), ""
+        if self._rest and (missed := self._rest[0].missed(self._controller, self._before)):
+            self.missed = missed
+            self._before = replace(self._before, since=[])
+            if self._rest[0].name != "prompt" and self._controller.timeline.tip != self._before.tip:
+                self._queue.append(MoveTo(self._before.tip))
 
     def act(self) -> None:
-        """Do the rest, once."""
-        if not self.busy:
+        """Do the rest, once, from where it begins."""
+        if not self.busy and self._rest:
             self.failure = None
-            self._queue += self.left
+            here = replace(self._snapshot(), since=self._before.since)
+            if here != self._before and self._rest[0].name != "prompt":  # a prompt is read from anywhere
+                self._return(self._before)
+            self._queue += self._rest
 
     def reached(self, done: bool) -> None:
         """Keep the place, and tell the recording."""
-        timeline = self._controller.timeline
-        reroll = timeline.next.reroll if timeline.next is not None else 0
-        place = SessionPlace(timeline.tip, self._controller.queries.in_force, reroll)
-        self._places[self._beat, done] = place
+        self._places[self._beat, done] = self._snapshot()
         if not done:
             self._before, self._begun, self._number = self._snapshot(), True, 0
         self._controller.client.receive(BeatReached(self._lesson.id, self._beat, done))
@@ -255,12 +280,13 @@ class RecordedStage:
 
     Args:
         lesson: The lesson.
-        player: Has the recording on show; it is told once a frame to go on, by others.
+        player: Has the recording on show; others tell it once a frame to continue.
     """
 
     def __init__(self, lesson: Lesson, player: Player) -> None:
         self._lesson, self._player = lesson, player
         self.failure: Failure | None = None
+        self.missed, self.recorded, self.pending = "", True, 0
         self._beat: int | None = None
         self._wanted: tuple[int, bool] | None = None
         """The place to go to, once it was read."""
@@ -328,8 +354,16 @@ class RecordedStage:
         left = self._player.file.entries[self._player.position : place]
         return all(isinstance(entry.value, _UNSEEN) for entry in left)
 
+    @property
+    def keys(self) -> str:
+        """The keys for the first of it: a recording answers no others."""
+        action = self.left[0]
+        if action.verb.action or action.name in PLAYED:
+            return action.keys
+        return f"{key_for('lesson.help')}: the recording shows it"
+
     def act(self) -> None:
-        """Go on to where it was done."""
+        """Continue to the place where it was done."""
         if self._beat is not None:
             self._wanted = self._beat, True
             self.tick()

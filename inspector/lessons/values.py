@@ -1,6 +1,6 @@
-"""A value that an expression gives: a number with its unit, a token, a text, yes or no; and how sure it is.
+"""A value that an expression gives: a number with its unit, a token, a text, yes or no; and its safety.
 
-Another machine rounds otherwise: a token that was nearly another one, and a number that is near a border, may differ.
+Machines round differently: a token that was picked by a narrow margin, and a number near a border, may differ.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Value(Struct, frozen=True):
     unit: Unit
     raw: str | float | bool
     label: str = ""
-    """Of a token: as it is written on the screen."""
+    """A token as it is written on the screen."""
     fragile: str = ""
-    """Why another machine might have another value, as a sentence's end; empty where it is safe."""
+    """The reason that a different machine might have a different value, as a sentence's end; empty if it is safe."""
     timed: bool = False
     """True if it rests on milliseconds."""
     margin: str = ""
-    """How far a token that was picked is from another one; empty where it isn't known."""
+    """The distance of a picked token from the next one, in words; empty if it isn't known."""
 
     @property
     def number(self) -> float | None:
@@ -105,11 +105,11 @@ FORMS: Mapping[str, Callable[[float], str]] = {
 _DIGITS = {".1": 1, ".2": 2, ".3": 3}
 
 
-# ---- how far a token is from another one --------------------------------------------------------
+# ---- the margin of a picked token ---------------------------------------------------------------
 
 
 def margin(distribution: Distribution) -> str:
-    """How far the picked token is from another one, in words."""
+    """The distance of the picked token from the next one, in words."""
     if (nearest := _nearest(distribution)) is not None:
         return f"draw {nearest:.3f} from a border"
     first, second = (*[each.prob for each in distribution.candidates], 0.0)[:2]
@@ -117,7 +117,7 @@ def margin(distribution: Distribution) -> str:
 
 
 def _nearest(distribution: Distribution) -> float | None:
-    """From the draw to the nearest border of the picked token's share; None for greedy."""
+    """The distance from the draw to the nearest border of the picked token's share; None for greedy."""
     draw, low, high = distribution.draw, distribution.draw_from, distribution.draw_to
     if draw is None or low is None or high is None:
         return None
@@ -125,7 +125,7 @@ def _nearest(distribution: Distribution) -> float | None:
 
 
 def near_draw(distribution: Distribution) -> str:
-    """Why another machine might pick another token; empty where it is safe."""
+    """The reason that a different machine might pick a different token; empty if it is safe."""
     nearest = _nearest(distribution)
     if nearest is None:
         greedy = distribution.picked == distribution.candidates[0].id  # else penalties decided, not these
@@ -136,7 +136,7 @@ def near_draw(distribution: Distribution) -> str:
 
 
 def near_top(probs: Sequence[float]) -> str:
-    """Why the most probable token isn't safe; empty where it is."""
+    """The reason that the most probable token isn't safe; empty if it is."""
     first, second = (*sorted(probs, reverse=True)[:2], 0.0, 0.0)[:2]
     if first - second >= NEAREST_TOP:
         return ""

@@ -18,7 +18,6 @@ from engine.protocol import (
     Intervene,
     Intervened,
     Intervention,
-    InterventionKind,
     Scope,
     SweepHeads,
     SweptUnit,
@@ -34,7 +33,6 @@ from inspector.main.inside_view import (
     SCROLLS,
     TITLED,
     InsideView,
-    Notice,
     instead_of,
     look_table,
     noticed,
@@ -116,7 +114,7 @@ SWITCH_OFF_KEYS = look_table(
     *both(("interventions.less", "interventions.more"), ("Less", "More"),
           "Scale it, or those together: off, half, twice.", lambda own, by: own.turn_factor(by), hint="scale", worth=4),
     Action("interventions.scope", "Scope", "Change only this token's forward pass, or run the whole context again.",
-           lambda own: own.change_scope(), hint=lambda own: steered_words(own.scope, 0), worth=6),
+           lambda own: own.change_scope(), hint=lambda own: steered_words(own.scope, 0), worth=8),
     Action("interventions.measure", "Measure",
            "Colour by KL (how far all probabilities move), or by the change of the followed token's logit.",
            lambda own: own.turn_measure(), hint=lambda own: f"colour: {own.measure.name}", worth=4, place=1),
@@ -162,14 +160,19 @@ class SwitchOff(InsideView[HeadsSwept]):
         """The question about the chosen units, and its key."""
         self._chosen: Intervention | None = None
         """The unit that was chosen; None before the first."""
+        self._pointed = False
+        """True if those together were chosen by `point`."""
         self._joined: tuple[tuple[HeadsSwept, ...], HeadsSwept] | None = None
         """The sweeps that were joined last, and the result: thousands of units, drawn at each key."""
 
     def point(self, *place: int) -> None:
-        """Choose a layer as a whole; of a layer and a head the head."""
-        layer, *head = place
-        kind: InterventionKind = "head" if head else "layer"
-        self._chosen = Intervention(kind, layer - 1, head[0] - 1 if head else None)
+        """Choose a layer as a whole; of a layer and a head the head; of several of these pairs all heads together."""
+        pairs = zip(place[::2], place[1::2], strict=False)
+        heads = [Intervention("head", layer - 1, head - 1) for layer, head in pairs]
+        self._chosen = heads[0] if heads else Intervention("layer", place[0] - 1)
+        several = len(heads) > 1
+        if several or self._pointed:
+            self.together, self._pointed = dict.fromkeys(heads, 0.0) if several else {}, several
 
     # ---- asking ---------------------------------------------------------------------------------
 
@@ -299,11 +302,6 @@ class SwitchOff(InsideView[HeadsSwept]):
         below = [noticed(why)] if why or self.effect is None else [*effect(self.effect, answer.token)]
         return Painter(on).draw([*said, mapped, GAP, *below, *missing], width, height)
 
-    def _instead(self, on: Canvas) -> Notice:
-        if self.answer is None and self.intervened:
-            return self.not_intervened(on, "Parts are switched off at")
-        return super()._instead(on)
-
     def _map(self, on: Canvas, swept: HeadsSwept, width: int, height: int) -> list[Row]:
         """As many layers as fit below the names of their units, upwards, and the meaning of the colours.
 
@@ -367,7 +365,7 @@ class SwitchOff(InsideView[HeadsSwept]):
     def more(self) -> str:
         """A word for what else can be switched off unit by unit; empty for nothing."""
         if self.swept is not None and self.swept.scope != self.scope == "context":
-            return "sweep the context"
+            return "sweep context"
         return "" if self.lacks_heads is None else f"heads of L{self.lacks_heads + 1}"
 
     def switch_off_more(self) -> None:
@@ -398,7 +396,7 @@ class SwitchOff(InsideView[HeadsSwept]):
     def hold(self) -> None:
         """Continue under what is chosen, in a branch that begins with this token."""
         if self.swept is not None:
-            self.continue_under(HoldInterventions(self.node, self.interventions))
+            self.continue_under(HoldInterventions(self.node, self.interventions), self.scope)
 
 
 def column_of(unit: Intervention) -> tuple[int, int]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from io import StringIO
+from string import ascii_letters
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from msgspec.structs import replace
@@ -25,16 +26,16 @@ from inspector.display import first_fitting, pad, truncate, truncate_start, visi
 from inspector.keys import bare_key_for, key_for, names_of
 from inspector.lessons.catalogue import LessonProgress, Listed, Progress, shipped
 from inspector.lessons.courses import Course, CoursePlace, shipped_courses
-from inspector.lessons.lesson import MOST_OPTIONS, LessonPhase
+from inspector.lessons.lesson import MOST_OPTIONS, PLAYED, LessonPhase
 from inspector.main.finder import Findable
 from inspector.main.narration import Narration
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.text import BORDERS, OFF, TextPanel
 from inspector.main.tool import ToolActions
 from inspector.main.view import View
-from inspector.scales import clock
+from inspector.scales import clock, counted
 from inspector.session.playback import Opening, checked
-from inspector.state.timeline import Phase
+from inspector.state.timeline import TO_PREDICT, Phase
 from inspector.widgets.actions import (
     Action,
     ActionTable,
@@ -123,13 +124,15 @@ class LessonActions(ToolActions):
         """A lesson that waits for its model or its recording, and the beat to begin with."""
         self.awake = first is not None
         self.play: LessonPlay | None = None
+        self._listed: Listed | None = None
+        """The lesson under way, or the last one."""
         self.course = course
         """The place of the lesson under way in the course that it is taken in; None for a lesson alone."""
         self.exploring = False
         self.hinted = False
         """True if the learner asked for the hint."""
-        self._before: tuple[Settings, int, Prefill] | None = None
-        """Settings, tip and prompt of the session as the lesson found it."""
+        self._before: tuple[Settings, int, Prefill, int | None] | None = None
+        """Settings, tip, prompt and selected slot of the session as the lesson found it."""
         self._asked = False
         """True if the last key was the first of two that leave."""
         self._progress = Progress()
@@ -140,6 +143,8 @@ class LessonActions(ToolActions):
 
     def show(self) -> None:
         """Continue the lesson as far as it can."""
+        if self.play is not None and self.play.stage.recorded != self._recorded:
+            self._restart(self.play)  # the recording was left for its model
         if self._wanted is not None and self._ready(self._wanted[0]):
             (listed, beat), self._wanted = self._wanted, None
             self._start(listed, beat)
@@ -192,9 +197,9 @@ class LessonActions(ToolActions):
 
         known = self._progress.read().get(listed.lesson.id, LessonProgress())
         setup = self.controller.setup
-        self._before = setup.settings, self.timeline.tip, setup.prompt
+        self._before = setup.settings, self.timeline.tip, setup.prompt, self.timeline.slot
         player = self.host.playback.player if self.host.playback is not None else None
-        lesson = listed.lesson
+        self._listed, lesson = listed, listed.lesson
         stage = RecordedStage(lesson, player) if player is not None else LiveStage(lesson, self.controller)
         self.play = LessonPlay(lesson, stage, self.controller, self._moved_on)
         begin = known.beat if beat is None else beat
@@ -204,13 +209,16 @@ class LessonActions(ToolActions):
         self.exploring = False
         self.host.to_main()
         self.host.go_to("candidates")
-        if (ahead := self.host.panel(CandidatesPanel).ahead) is not None and ahead.on:
-            ahead.switch()  # it would tell what comes
         self.changed()
         self.play.begin(begin)
         if self._present:
             self._present = False
             self.present()
+
+    def _restart(self, play: LessonPlay) -> None:
+        """Begin the card again in a session with the lesson's own model."""
+        if self._listed is not None:
+            self.begin(self._listed, play.beat_number, self.course)
 
     def leave(self) -> None:
         """End the lesson: the session is where the lesson found it, and what the lesson added stays in the tree."""
@@ -224,24 +232,28 @@ class LessonActions(ToolActions):
         self.host.answer(f"You left the lesson. {key_for('lessons')} lists all of them")
         if self._recorded or self._before is None:
             return
-        settings, tip, prompt = self._before
+        settings, tip, prompt, slot = self._before
         client, setup = self.controller.client, self.controller.setup
         client.leave()
         if settings != setup.settings:
             setup.configure(settings)
         if tip in self.timeline.tree.nodes:
             setup.prompt = prompt
-            if tip != self.timeline.tip:
-                client.request(MoveTo(tip))
+            client.request(MoveTo(tip), lambda _: self.timeline.select(slot))
 
     def _moved_on(self) -> None:
         """Show the panel that matters now and the token that the beat is about."""
         if (play := self.play) is None:
             return
         if play.phase is LessonPhase.PREPARING:
+            if not self._recorded and self.controller.setup.load.model != play.lesson.model:
+                self._restart(play)
+                return
             self.hinted = False
-            self.host.to_main()  # an open view would show what is to be predicted
-        if play.phase in KEPT:
+            self.host.to_main()  # an open view would show what is to be predicted, and so would look-ahead
+            if (ahead := self.host.panel(CandidatesPanel).ahead) is not None and ahead.on:
+                ahead.switch()
+        if play.phase in KEPT and not (self._present or self.presenting.on):
             try:
                 self._progress.keep(play.lesson.id, play.progress)
             except PathError as error:  # no reason to stop teaching
@@ -267,22 +279,26 @@ class LessonActions(ToolActions):
             if show != arrangement.current:
                 self.host.go_to(show)
             self._draw_borders(any(each.show == arrangement.text for each in play.lesson.beats))
-        elif show != self.host.over:
-            self.host.to_main()
+        else:
+            if show != self.host.over:
+                self.host.to_main()
             if play.phase is LessonPhase.REVEALED:
                 self._open_view(play)
 
     def _open_view(self, play: LessonPlay) -> None:
-        """Open the view that a beat is about, if it is of one, at what it is about first: a head, a layer, a strength,
-        a step of a training."""
+        """Open the view that a beat is about, if it is of one, at what it is about first: a head or several, a layer, a
+        strength, a step of a training."""
         show = play.beat.show
-        if show in ("", self.host.over) or any(each.id == show for each in self.host.arrangement.panels):
+        if not show or any(each.id == show for each in self.host.arrangement.panels):
             return
-        function, arguments = SPOKEN_OF.get(show, ("", 0))
-        places = (each for each in play.beat.calls(function) if len(each) == arguments)
-        if function and (place := next(places, None)) is not None:
+        function, arguments = SPOKEN_OF.get(show, ("", 1))
+        places = (each for each in play.beat.calls(function) if each and len(each) % arguments == 0)
+        if (place := next(places, None)) is not None:
             self.host.point(show, *((0, *place) if show == "steering" else place))
-        self.host.press(show)
+        if show != self.host.over:
+            self.host.press(show)
+        elif place is not None and self.host.open_view is not None:
+            self.host.open_view.changed()
 
     def _draw_borders(self, wanted: bool) -> None:
         """Draw the borders of the tokens while the text is what matters, if it is plain otherwise."""
@@ -329,10 +345,11 @@ class LessonActions(ToolActions):
         if (play := self.play) is None or self.exploring or play.problem is not None:
             return ""
         if play.phase is LessonPhase.ACTING and play.stage.left and action.id in MOVING:
-            task = play.stage.left[0]
-            if action.id in TASKS.get(task.name, (task.name,)):
+            name = play.stage.left[0].name
+            if action.id in TASKS.get(name, (name,)) and (not self._recorded or name in PLAYED):
                 return ""
-            return f"Press {visible(task.keys)}. {action.shown} is locked until then. {EXPLORE.shown} explores freely"
+            keys = visible(play.stage.keys)
+            return f"Press {keys}. {action.shown} is locked until then. {EXPLORE.shown} explores freely"
         if not play.options:
             return ""
         tells = action.needs & TELLS or action.id == play.beat.show
@@ -381,7 +398,7 @@ class LessonActions(ToolActions):
         if play.phase is LessonPhase.REVEALED:
             keys["lesson.go_on"] = play.go_on
         elif play.phase is LessonPhase.ENDED:
-            keys["lesson.go_on"] = self._after
+            keys["lesson.go_on"] = self.to_next
         elif play.phase is LessonPhase.ACTING and play.stage.left:
             verb = play.stage.left[0].verb
             if verb.action:
@@ -392,8 +409,8 @@ class LessonActions(ToolActions):
                 keys = {id: does for id, does in keys.items() if own.isdisjoint(names_of(id))}
         return keys
 
-    def _after(self) -> None:
-        """Begin the next lesson of the course, if there is one."""
+    def to_next(self) -> None:
+        """Begin the next lesson of the course; without one the lesson is left."""
         if self.following is None:
             self.leave()
         else:
@@ -546,7 +563,8 @@ def card(own: LessonActions, play: LessonPlay) -> Narration:
         return Narration(title, Content(words), hints)
     body = Content("\n").join(_lines(own, play))
     hidden = frozenset() if over or play.phase is LessonPhase.REVEALED else frozenset(beat.hide)
-    return Narration(title, body, hints, beat.show, hidden, situation=_situation(play, own.following))
+    why = TO_PREDICT if play.phase in UNTIL else "hidden until it is done"
+    return Narration(title, body, hints, beat.show, hidden, why, situation=_situation(play, own.following))
 
 
 def _title(own: LessonActions, play: LessonPlay, over: bool) -> str:
@@ -559,7 +577,8 @@ def _title(own: LessonActions, play: LessonPlay, over: bool) -> str:
     room = own.host.app.size.width - 6 - CLOCK * own.presenting.on
     if over:
         return first_fitting(room, before + lesson, place + lesson)
-    return first_fitting(room, before + long, place + long, place + short, short)
+    shortest = [f"{number}/{of} · {beat}"] * own.presenting.on
+    return first_fitting(room, before + long, place + long, place + short, short, *shortest)
 
 
 def numbers(play: LessonPlay) -> str:
@@ -576,7 +595,7 @@ def _situation(play: LessonPlay, following: CoursePlace | None) -> str:
         case LessonPhase.ASKING:
             return f"Predict: press {numbers(play)}. Keys that would show the answer are locked"
         case LessonPhase.ACTING if play.stage.left:
-            return f"Press {visible(play.stage.left[0].keys)}"
+            return f"Press {visible(play.stage.keys)}"
         case LessonPhase.REVEALED:
             last = play.beat_number + 1 == len(play.lesson.beats)
             return f"{on} ends the lesson" if last else f"{on} goes to the next card, {explore}"
@@ -597,7 +616,9 @@ def _lines(own: LessonActions, play: LessonPlay) -> Iterator[Content]:
     options = Content("   ").join(_option(play, place) for place in range(len(play.options)))
     match play.phase:
         case LessonPhase.PREPARING:
-            yield Content.styled("Getting ready", "$ink-muted")
+            left = play.stage.pending
+            first = f": {counted(left, 'task')} of the cards before this one" if left else ""
+            yield Content.styled(f"Getting ready{first}", "$ink-muted")
         case LessonPhase.ENDED:
             yield from _ended(play, own.course)
         case LessonPhase.REVEALED:
@@ -609,8 +630,10 @@ def _lines(own: LessonActions, play: LessonPlay) -> Iterator[Content]:
                 yield Content.styled(play.card.question, "bold")
             yield from [options] if play.options else ()
             if play.phase is LessonPhase.ACTING and play.stage.left:
-                keys = Content(f"Press {visible(play.stage.left[0].keys)}.")
+                keys = Content(f"Press {visible(play.stage.keys)}.")
                 yield Content.styled("▶ ", "bold $text-warning") + keys
+                if play.stage.missed:
+                    yield Content.styled(visible(play.stage.missed), "$text-warning")
             elif play.phase is LessonPhase.ACTING:
                 yield Content.styled("Wait a moment", "$ink-muted")
             if own.hinted and play.beat.hint:
@@ -632,19 +655,15 @@ def _option(play: LessonPlay, place: int) -> Content:
 
 def _ended(play: LessonPlay, course: CoursePlace | None) -> Iterator[Content]:
     """The lines of a lesson that has ended: its result, and the next lesson of the course."""
-    asked = sum(beat.question is not None for beat in play.lesson.beats)
-    if play.lesson.about:
-        yield Content(visible(play.lesson.about))
-    if asked:
-        yield Content(play.result)
+    yield from map(Content, filter(None, (visible(play.lesson.about), play.result)))
     if course is None:
         return
     title = visible(course.course.title)
     if course.following is None:
         yield Content(f"{title} is at its end.")
     else:
-        after = course.following
-        following = f"next comes {visible(after.listed.lesson.title)}, {after.minutes:g} minutes."
+        after = course.following.listed.lesson
+        following = f"next comes {visible(after.title)}, {after.minutes:g} minutes."
         yield Content(f"{title}, {course.named}; {following}")
 
 
@@ -661,28 +680,28 @@ HIDES = (frozenset[str](), frozenset({"probabilities"}), frozenset({"candidates"
 """Hidden by the key, one after another: nothing, the candidates' numbers, the candidates."""
 HIDDEN = ("Everything is shown", "Probabilities are hidden", "Candidates are hidden")
 BAR = 20
-_ON = {LessonPhase.ASKING: "continue", LessonPhase.ACTING: "do it", LessonPhase.REVEALED: "next"}
+_ON = {LessonPhase.ASKING: "continue", LessonPhase.ACTING: "do it"}
 END_PRESENTING = Action("present", "End", "End it.", hint="end", worth=2, place=7)
 """Its key holds in every tab then: the line of tabs isn't shown."""
 PRESENTING_KEYS = ActionTable(
     "While presenting",
     (
         Action("presenting.on", "On", "Continue: scroll a long card, end the votes, do the step, show the next card.",
-               worth=9, place=1, hint=lambda play: _ON.get(play.phase, "") if play is not None else ""),
+               worth=9, place=1, hint=lambda own: _ON.get(own.phase) or _continues(own)),
         Action("presenting.back", "Previous card", "Go to the previous card."),
         Action("presenting.votes", "Votes", "Type how many of the class chose each option.", worth=6, place=2,
-               hint=lambda play: "votes" if play is not None and play.options else ""),
+               hint=lambda own: "votes" if own.phase in SHOWN and own.play.options else ""),
         Action("presenting.hide", "Hide", "Hide the probabilities, then the candidates, then nothing.", hint="hide",
                worth=4, place=6),
         Action("presenting.blank", "Blank", "Blank the screen; again, or {stop}, to show it.", hint="blank", worth=3,
                place=5),
-        Action("presenting.jump", "Jump", "Jump to a card.", hint=lambda play: "jump" if play is not None else "",
-               worth=1, place=3),
+        Action("presenting.jump", "Jump", "Jump to a card.", hint=lambda own: "jump" if own.play else "", worth=1,
+               place=3),
         END_PRESENTING,
-        Action("lesson.explore", hint=lambda play: "explore" if play is not None else "", worth=1, place=4),
+        Action("lesson.explore", hint=lambda own: "explore" if own.play else "", worth=1, place=4),
     ),
 )  # fmt: skip
-"""The keys while something is presented, which come before all others; the owner is the lesson, if any."""
+"""The keys while something is presented, which come before all others; the owner is the `LessonActions`."""
 
 
 class Presenting:
@@ -735,17 +754,16 @@ class Presenting:
             own["stop"] = self._turn_blank
         if play is None:
             return own
-        if play.options:
+        if play.options and play.phase is not LessonPhase.ENDED:
             own["presenting.votes"] = lambda: self._ask_votes(play)
-        if play.phase is not LessonPhase.ENDED:
-            own["presenting.on"] = lambda: self._on(play)
         return own | {
+            "presenting.on": lambda: self._on(play),
             "presenting.back": lambda: play.begin(play.beat_number - 1),
             "presenting.jump": lambda: self._ask_beat(play),
         }
 
     def _on(self, play: LessonPlay) -> None:
-        """Scroll to the rest of the card, or else end the votes, do the step, or show the next beat."""
+        """Scroll to the rest of the card, or else end the votes, do the step, show the next beat, or end the lesson."""
         if (card := self._host.card) is not None and card.scroll_offset.y < card.max_scroll_y:
             card.page(1)
         elif play.phase is LessonPhase.ASKING:
@@ -754,6 +772,8 @@ class Presenting:
             play.do_it()
         elif play.phase is LessonPhase.REVEALED:
             play.go_on()
+        elif play.phase is LessonPhase.ENDED:
+            self._own.to_next()
 
     def _turn_blank(self) -> None:
         self._blank = not self._blank
@@ -778,7 +798,10 @@ class Presenting:
         self._host.open(dialog, lambda beat: play.begin(beat) if beat is not None else None)
 
     def follow(self) -> None:
-        """Count the time of a beat from where it begins, and time and votes of a lesson from its own beginning."""
+        """Count the time of a beat from where it begins, time and votes of a lesson from its own beginning; with the
+        card show one panel, however the screen was explored."""
+        if self.on and self._own.phase is not None:
+            self._host.arrangement.enlarged = True
         if (play := self._own.play) is not None and play is not self._play:
             self._play, self._beat, self._votes = play, -1, {}
             self._began = time.monotonic()
@@ -799,17 +822,19 @@ class Presenting:
                 f"The whole class sees one panel. {key_for('tab_1')}-{key_for('tab_7')} open the tabs, "
                 f"{key_for('next_view')} shows the next view, {END_PRESENTING.shown} ends it. {FONT}."
             )
-            own = Narration("Presenting", Content(body), ())
+            hint = [] if self._own.timeline.completion else [Content(body)]
+            sentence = self._sentence(self._host.arrangement.current)
+            own = Narration("Presenting", Content("\n").join([*sentence, *hint]), ())
         else:
             below = (*self._votes_lines(play), *self._font(play), *self._notes(play))
-            lines = [*self._sentence(play), own.body, *below]
+            lines = [*self._sentence(play.beat.show), own.body, *below]
             if play.phase is LessonPhase.REVEALED and play.card.number is not None:
                 lines.insert(0, Content("\n".join(block_digits(play.card.number.written()))))
             own = replace(own, body=Content("\n").join(lines))
             shown_time = partial(self._time, play)
         return replace(
             own,
-            hints=tuple(hints_of([[(play, each) for each in PRESENTING_KEYS.actions]])),
+            hints=tuple(hints_of([[(self._own, each) for each in PRESENTING_KEYS.actions]])),
             hidden=own.hidden | HIDES[self._hiding],
             hidden_as=own.hidden_as if own.hidden else f"hidden with {key_for('presenting.hide')}",
             projected=True,
@@ -817,10 +842,10 @@ class Presenting:
             clock=shown_time,
         )
 
-    def _sentence(self, play: LessonPlay) -> list[Content]:
-        """The end of the text, which no panel shows but its own."""
+    def _sentence(self, shown: str) -> list[Content]:
+        """The end of the text, unless the panel on show is the text's own."""
         timeline = self._own.timeline
-        if play.beat.show == self._host.arrangement.text or timeline.conceals("text"):
+        if shown == self._host.arrangement.text or timeline.conceals("text"):
             return []
         text = visible("".join(item.text for item in timeline.items[-COLUMNS:]))
         return [Content.styled(truncate_start(text, COLUMNS - 4), "bold")] if text else []
@@ -844,11 +869,16 @@ class Presenting:
     def _time(self, play: LessonPlay) -> Content:
         """Time of the beat and of the lesson; orange when late. Without a time of its own, a beat has an equal share of
         what the others leave."""
-        now, minutes = time.monotonic(), [beat.minutes for beat in play.lesson.beats]
+        now, minutes, course = (
+            time.monotonic(),
+            [beat.minutes for beat in play.lesson.beats],
+            self._own.course,
+        )
         share = max(0.5, (play.lesson.minutes - sum(minutes)) / max(1, minutes.count(0)))
+        whole = play.lesson.minutes if course is None else course.course.parts[course.place].minutes
         times = (
             (now - self._beat_began, 60 * (play.beat.minutes or share)),
-            (now - self._began, 60 * play.lesson.minutes),
+            (now - self._began, 60 * whole),
         )
         return Content(" · ").join(
             Content.styled(f"{clock(taken)}/{clock(due)}", "bold $warning" if taken > due else "")
@@ -869,10 +899,12 @@ class Presenting:
 
 
 def block_digits(text: str) -> list[str]:
-    """A number in characters of three lines."""
+    """A number in characters of three lines, its unit on the last of them."""
+    number = text.rstrip(f"{ascii_letters} ")
     console = Console(file=StringIO(), width=COLUMNS, legacy_windows=False, color_system=None)
-    lines = console.render_lines(Digits(text), console.options.update(width=COLUMNS), pad=False)
-    return ["".join(segment.text for segment in line).rstrip() for line in lines[:3]]
+    lines = console.render_lines(Digits(number), console.options.update(width=COLUMNS), pad=False)
+    rows = ["".join(segment.text for segment in line).rstrip() for line in lines[:3]]
+    return [*rows[:-1], rows[-1] + text.removeprefix(number)]
 
 
 # ---- the list ------------------------------------------------------------------------------------
@@ -962,20 +994,26 @@ class LessonsView(View):
         """The subject of the highlighted lesson or course."""
         if (each := self.picked) is None:
             return ""
-        return each.about if isinstance(each, Course) else _listed(each).lesson.about
+        if isinstance(each, Course):
+            return f"{each.about} With a class: {each.minutes:g} minutes."
+        return _listed(each).lesson.about
 
     def facts(self, place: int) -> tuple[str, str, float, str]:
         """The sign, the title, the minutes and the progress of a row."""
         each = self._choices[place]
         if isinstance(each, Course):
             done, parts = each.done(self._progress), len(each.parts)
-            return "≡", each.title, each.minutes, f"{'✓ ' * (done == parts)}{done}/{parts}" if done else ""
+            return (
+                "≡",
+                each.title,
+                each.lesson_minutes,
+                f"{'✓ ' * (done == parts)}{done}/{parts}" if done else "",
+            )
         lesson = _listed(each).lesson
         number = each.place + 1 if isinstance(each, CoursePlace) else each.number
         reached = self._progress.get(lesson.id, LessonProgress())
         far = f"{reached.beat + 1}/{len(lesson.beats)}" if reached.beat else ""
-        minutes = each.minutes if isinstance(each, CoursePlace) else lesson.minutes
-        return str(number), lesson.title, minutes, f"{'✓' * reached.done} {far}".strip()
+        return str(number), lesson.title, lesson.minutes, f"{'✓' * reached.done} {far}".strip()
 
     def show(self) -> None:
         """Show everything, now."""
@@ -1075,7 +1113,7 @@ class VotesDialog(Dialog[tuple[int, ...]]):
     def body(self) -> Iterable[Widget]:
         yield SafeInput(" ".join(map(str, self._votes)), self._example, id="votes")
         names = ", ".join(visible(each) for each in self._options)
-        yield Remark(f"A number for each: {names}", id="votes-remark")
+        yield Remark(f"Count hands, then type a number for each, in this order: {names}", id="votes-remark")
 
     def apply(self) -> None:
         """Take the numbers, or ask for them again."""

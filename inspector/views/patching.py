@@ -51,7 +51,7 @@ from inspector.session.requests import Latest, Replies, failure_words
 from inspector.state.patching import after, alignment_words, faced_with, pair, pairs_from, partner_of
 from inspector.state.session_tree import Item, quoted_label
 from inspector.state.timeline import Timeline
-from inspector.texts import decoded, read_text_file
+from inspector.texts import read_text_file
 from inspector.widgets.actions import NEW_LINE, Action, ActionTable, applies, both, dialog_table, note
 from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.charts import in_sight
@@ -690,10 +690,9 @@ class PairsDialog(Dialog[tuple[PatchPair, ...]]):
         try:
             if text and not text.startswith("{"):
                 name = text
-                raw = read_text_file(
+                text = read_text_file(
                     name, "file of pairs", "Check the path's spelling.", "Give a regular file."
                 )
-                text = decoded(raw, name)
             pairs = pairs_from(text, name)
         except EngineError as error:
             self.query_one("#pairs-remark", Remark).say(visible(str(error)), wrong=True)

@@ -33,6 +33,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.protocol import Prefill
+
 if TYPE_CHECKING:  # a round runs in other checkouts, too, and imports of them what they have
     from tests.benchmarks.vocabularies import Asked, Figures
 
@@ -84,7 +86,7 @@ class Watch:
 
         for kind in (Input, TextArea):
             kind.cursor_blink = False  # type: ignore[assignment]  # a blink is no part of opening
-        self.app = InspectorApp(LoadSettings(), Settings(temp=0.8, seed=7), PROMPT, chat=False)
+        self.app = InspectorApp(LoadSettings(), Settings(temp=0.8, seed=7), Prefill(PROMPT, False))
         self.painted: list[tuple[float, float, Any]] = []
         """When each paint ended, by the clock and by the thread's own, and the screen that was on top."""
         display = self.app._display

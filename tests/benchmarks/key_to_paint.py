@@ -15,7 +15,7 @@ import time
 
 from textual.events import Key
 
-from engine.protocol import Record, Step
+from engine.protocol import Prefill, Record, Step
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
@@ -38,7 +38,7 @@ class Watch:
 
     def __init__(self, model: str) -> None:
         load, settings = LoadSettings(model=model), Settings(max_tokens=10**6)
-        self.app = InspectorApp(load, settings, PROMPT, chat=False, begins=Preferences())
+        self.app = InspectorApp(load, settings, Prefill(PROMPT, False), begins=Preferences())
         self.app.controller.client.listen(self._take)
         self.engine: list[float] = []
         self.shown: list[float] = []

@@ -161,7 +161,7 @@ async def until_idle(app: InspectorApp) -> None:
 
 async def measure(load: LoadSettings, steps: int, directory: Path, forward: ForwardClock) -> list[Reading]:
     """Run so many steps on the screen, and print as it goes."""
-    app = InspectorApp(load, SETTINGS, PROMPT, chat=False, begins=Preferences(), save=directory)
+    app = InspectorApp(load, SETTINGS, protocol.Prefill(PROMPT, False), begins=Preferences(), save=directory)
     seen: list[Reading] = []
     loops: list[float] = []
     async with app.run_test(size=(120, 40)):

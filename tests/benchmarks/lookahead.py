@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from engine.protocol import LookAhead, LookedAhead, Sent
+from engine.protocol import LookAhead, LookedAhead, Prefill, Sent
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 from inspector.app import InspectorApp
@@ -33,7 +33,7 @@ class Watch(EngineThread):
     def __init__(self, model: str) -> None:
         super().__init__(lambda received: self.app.inbox.emit(received))
         load = LoadSettings(model=model)
-        self.app = InspectorApp(load, Settings(), PROMPT, chat=False, engine=self, begins=Preferences())
+        self.app = InspectorApp(load, Settings(), Prefill(PROMPT, False), engine=self, begins=Preferences())
         self._drain = self.app.inbox.drain
         self.app.inbox.drain = self.drain  # type: ignore[method-assign]
         self.asked: LookAhead | None = None

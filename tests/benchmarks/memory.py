@@ -47,7 +47,9 @@ def rise(values: Sequence[tuple[int, float]]) -> float:
 
 async def on_the_screen(model: str, steps: int) -> float:
     """Run a model on the screen, with its session written to a file; returns KB a step, the KV cache aside."""
-    app = InspectorApp(LoadSettings(model=model), SETTINGS, PROMPT, chat=False, begins=Preferences())
+    app = InspectorApp(
+        LoadSettings(model=model), SETTINGS, protocol.Prefill(PROMPT, False), begins=Preferences()
+    )
     seen: list[tuple[int, float]] = []
     async with app.run_test(size=(120, 40)):
         client = app.controller.client

@@ -11,6 +11,7 @@ import asyncio
 import statistics
 import time
 
+from engine.protocol import Prefill
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
@@ -26,7 +27,7 @@ SETTINGS = Settings(temp=0.8, top_p=0.95, seed=3, max_tokens=STEPS, min_tokens=S
 async def rate(model: str, keys: tuple[str, ...]) -> float:
     """Steps a second of one run in a screen of 120 by 40, after some keys were pressed."""
     load, prompt = LoadSettings(model=model), "Once upon a time"
-    app = InspectorApp(load, SETTINGS, prompt, chat=False, begins=Preferences())
+    app = InspectorApp(load, SETTINGS, Prefill(prompt, False), begins=Preferences())
     async with app.run_test(size=(120, 40)) as pilot:
         timeline = app.controller.timeline
         while timeline.prompts.prefilled is None:

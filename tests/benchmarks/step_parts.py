@@ -21,7 +21,7 @@ import engine.session.session as session_module
 from engine.cache.live import KV
 from engine.model.forward import PipelinedForward, Runner
 from engine.model.load import load
-from engine.protocol import Run
+from engine.protocol import Prefill, Run
 from engine.recording import Journal
 from engine.session.node_records import NodeReader
 from engine.session.session import Session
@@ -119,7 +119,7 @@ def single_steps(model: str, steps: int) -> tuple[Parts, float]:
 async def on_the_screen(model: str, steps: int) -> tuple[Parts, float]:
     """A run on the screen; returns the parts, and the milliseconds of all steps."""
     settings = Settings(temp=0.8, top_p=0.95, max_tokens=steps + 20)
-    app = InspectorApp(LoadSettings(model=model), settings, PROMPT, chat=False, begins=Preferences())
+    app = InspectorApp(LoadSettings(model=model), settings, Prefill(PROMPT, False), begins=Preferences())
     parts = Parts()
     async with app.run_test(size=(120, 40)):
         client = app.controller.client

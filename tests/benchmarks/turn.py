@@ -13,7 +13,7 @@ import time
 
 from textual.events import Key
 
-from engine.protocol import Ended, Record
+from engine.protocol import Ended, Prefill, Record
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
@@ -36,7 +36,7 @@ class Turns:
 
     def __init__(self, model: str) -> None:
         load = LoadSettings(model=model)
-        self.app = InspectorApp(load, SETTINGS, "Once upon a time", chat=False, begins=Preferences())
+        self.app = InspectorApp(load, SETTINGS, Prefill("Once upon a time", False), begins=Preferences())
         self.app.controller.client.listen(self._take)
         self.shown: list[float] = []
         self._pressed: float | None = None

@@ -27,7 +27,7 @@ from textual.pilot import Pilot
 
 from engine.grammar_settings import Grammar
 from engine.memory import resident
-from engine.protocol import Cancel, Ended, Failure, Loading, OpenLockstep, Received, Record, Sent
+from engine.protocol import Cancel, Ended, Failure, Loading, OpenLockstep, Prefill, Received, Record, Sent
 from engine.recording import Entry, Journal, save_as
 from engine.session.context import free_garbage
 from engine.settings import LoadSettings, Settings
@@ -298,8 +298,9 @@ class PilotHost:
         return InspectorApp(
             replace(made.load, no_kv_cache=scenario.no_kv_cache, record_logits=scenario.number % 2 == 0),
             made.settings,
-            "" if "tools" in made.more and scenario.kind != "lockstep" else scenario.prompt,
-            scenario.chat,
+            Prefill(
+                "" if "tools" in made.more and scenario.kind != "lockstep" else scenario.prompt, scenario.chat
+            ),
             engine=None if scenario.kind in OWN_ENGINE else held,
             save=self._folder / "home" / "sessions" if scenario.save else None,
             **made.more,

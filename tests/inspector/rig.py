@@ -15,7 +15,18 @@ from textual.geometry import Size
 from textual.pilot import Pilot
 
 from engine import protocol
-from engine.protocol import Cancel, Command, Deleted, Ended, Marked, Received, Record, Sent, Undeleted
+from engine.protocol import (
+    Cancel,
+    Command,
+    Deleted,
+    Ended,
+    Marked,
+    Prefill,
+    Received,
+    Record,
+    Sent,
+    Undeleted,
+)
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.keys import textual_name
@@ -311,7 +322,7 @@ async def on_screen(
     """The application, running."""
     engine = FakeEngine()
     app = InspectorApp(
-        load or LoadSettings(), settings or Settings(temp=0.8), prompt, False, engine=engine, save=save,
+        load or LoadSettings(), settings or Settings(temp=0.8), Prefill(prompt, False), engine=engine, save=save,
     )  # fmt: skip
     async with app.run_test(size=size) as pilot:
         await pilot.pause()

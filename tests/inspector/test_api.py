@@ -66,13 +66,19 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
     assert b.text.startswith("".join(step.text for step in s.steps[:12]) + " cat")
     assert (len(b.new), len(b.steps), len(s.steps)) == (10, 23, 20)
     compared = compare(s, b)
+    assert re.search(r"logprob -\d+\.\d\d of 8 tokens against -\d+\.\d\d of 11 tokens>", repr(compared))
     assert compared.shared == len(s.ids) - 20 + 12
     assert compared.logprobs == pytest.approx(
         (sum(each.logprob for each in s.steps[12:]), sum(each.logprob for each in b.steps[12:]))
     )
     assert s.at(13).sampler().picked == s.steps[12].id
     assert s.at(13).sampler(temp=0.0).picked == s.steps[12].top(1)[0].id
-    assert 0 < len(s.what_if(temp=3.0).differing) <= 20
+    other = s.what_if(temp=3.0)
+    assert 0 < len(other.differing) <= 20
+    for step, picked, text in other.differing:
+        assert other.record.steps[step - 1].picked == picked != s.steps[step - 1].id
+        assert text in other._repr_html_()
+    assert repr(s.steps[12]).startswith("<Step 13 "), "as on the screen, and as `at` counts"
     sad = s.at(13).gradients(integrated=False)
     assert sum(each.value for each in sad.shares) == pytest.approx(sad.record.total)
     assert (len(sad.top(2)), sad.residual) == (2, None)
@@ -121,6 +127,7 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
     assert len(changed.new) == 20 or changed.finished
     assert s.save(tmp_path / "x.trace").exists()
     page = s.to_html(tmp_path / "x.html")
+    assert "max tokens" not in page, "nobody set a limit"
     assert (tmp_path / "x.html").read_text("utf-8") == page
     for view in (
         "Where the model looked",
@@ -586,12 +593,13 @@ def test_a_notebook_gets_what_is_escaped_and_whole(story: Session) -> None:
     shown = [
         story, other, story.steps[0], story.at(2).sampler(top_p=0.9, temp=0.7), story.at(4).attention(),
         compare(story, other),
-        story.tree,
+        story.tree, story.heads(), story.scores(4, 2), story.at(4).moved(3), story.map(),
+        story.patch_pairs([("The dog ran", "The cat sat")]),
     ]  # fmt: skip
     for each in shown:
         made = each._repr_html_()
-        tags = "div|p|span|table|thead|tbody|tr|th|td"
-        own = rf"<style>[^<]*</style>|</?({tags})( (title|style|class|scope)=\"[^\"]*\")*>"
+        tags = "div|p|span|table|thead|tbody|tr|th|td|svg|rect|b"
+        own = rf"<style>[^<]*</style>|</?({tags})( [a-zA-Z-]+=\"[^\"]*\")*>"
         inner = re.sub(own, "", made)
         assert "<" not in inner, each
         assert html.unescape(inner).strip()
@@ -638,7 +646,13 @@ def test_the_tree_has_each_branch_to_its_end(story: Session) -> None:
     assert (first.ids, second.ids) == (story.at(1).run(12).ids, other.ids)
     rows = story.tree._repr_html_()
     assert rows.count("<tr>") == 3
+    assert re.findall(r"<tr><td>(\d+)", rows) == ["1", "6"], "counted as `at` does"
     assert "zebra" in rows
+
+
+def test_only_the_interface_is_completed() -> None:
+    shown = {name for name in vars(mlx_inspector) if not name.startswith("_")}
+    assert shown == {*mlx_inspector.__all__}
 
 
 def test_a_run_says_how_far_it_is(story: Session, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,7 +60,8 @@ class Here:
             self.branch.scores(4, 2), self.branch.moved(), self.session.map(),
             self.branch.lens(), self.branch.contributions(),
             compare(self.session, self.branch), self.session.tree, self.session.what_if(),
-            api.Experts(SimpleNamespace(layers=(), states=())),  # type: ignore[arg-type]
+            self.session.heads(texts=1, length=2),
+            mlx_inspector.Experts(SimpleNamespace(layers=(), states=())),  # type: ignore[arg-type]
         ]  # fmt: skip
         self.of = {type(each).__name__: each for each in made}
         """An object of each public class."""

@@ -14,7 +14,7 @@ from textual.screen import Screen
 from textual.widgets._toast import Toast
 
 from engine import protocol
-from engine.protocol import Ended, Received
+from engine.protocol import Ended, Prefill, Received
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.driver import ControlFilter
@@ -144,7 +144,7 @@ async def test_after_a_failed_load_another_model_can_be_opened(rig: Rig) -> None
 
 def test_an_application_that_never_started_closes_nothing():
     engine = FakeEngine()
-    InspectorApp(LoadSettings(), Settings(), "x", engine=engine).on_unmount()
+    InspectorApp(LoadSettings(), Settings(), Prefill("x", None), engine=engine).on_unmount()
     assert not engine.closed
 
 
@@ -154,7 +154,7 @@ def test_the_screen_is_imported_without_mlx():
 
 
 def test_a_key_that_is_pressed_after_the_one_that_leaves_opens_nothing():
-    app = InspectorApp(LoadSettings(), Settings(), "x", False, engine=FakeEngine())
+    app = InspectorApp(LoadSettings(), Settings(), Prefill("x", False), engine=FakeEngine())
     opened = []
 
     async def test() -> None:
@@ -182,7 +182,7 @@ async def until(condition: Callable[[], object]) -> None:
     ("size", "over"), [((120, 40), "steps"), ((80, 24), "opening"), ((100, 16), "opening")]
 )
 def test_a_notice_leaves_the_answer_in_sight(size: tuple[int, int], over: str):
-    app = InspectorApp(LoadSettings(), Settings(), "x", False, engine=FakeEngine())
+    app = InspectorApp(LoadSettings(), Settings(), Prefill("x", False), engine=FakeEngine())
 
     async def test() -> None:
         async with app.run_test(size=size, notifications=True):
@@ -201,7 +201,7 @@ def without_screen(*_: object) -> NoReturn:
 
 def test_a_second_press_on_a_notification_that_the_first_took_away_ends_nothing():
     """It is gone, and still where the screen looks for what is under the mouse, until the next paint."""
-    app = InspectorApp(LoadSettings(), Settings(), "x", False, engine=FakeEngine())
+    app = InspectorApp(LoadSettings(), Settings(), Prefill("x", False), engine=FakeEngine())
 
     async def test() -> None:
         async with app.run_test(notifications=True) as pilot:
@@ -239,7 +239,7 @@ def test_a_notice_that_the_next_one_pushes_away_is_painted_at_its_new_place(
         assert screen._compositor.full_map is not None
         laid_out(screen, *args, **kwargs)
 
-    app = InspectorApp(LoadSettings(), Settings(), "x", False, engine=FakeEngine())
+    app = InspectorApp(LoadSettings(), Settings(), Prefill("x", False), engine=FakeEngine())
 
     async def test() -> None:
         async with app.run_test(size=(120, 40), notifications=True) as pilot:

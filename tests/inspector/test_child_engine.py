@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.protocol import Step
+from engine.protocol import Prefill, Step
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
@@ -29,7 +29,7 @@ SAMPLED = Settings(temp=0.8, seed=3, max_tokens=12, min_tokens=12)
 def on_screen(test: Callable[[Rig], Awaitable[None]], save: Path | None = None) -> InspectorApp:
     """Run a test in an application with a model over two ranks."""
     app = InspectorApp(
-        LoadSettings(ranks=2), SAMPLED, "Once upon a time", False, save=save, begins=Preferences()
+        LoadSettings(ranks=2), SAMPLED, Prefill("Once upon a time", False), save=save, begins=Preferences()
     )
 
     async def body() -> None:
@@ -110,7 +110,7 @@ def test_an_engine_whose_process_dies_leaves_a_replay_and_a_new_one_continues(tm
     app = on_screen(killed, save=tmp_path)
     assert len({*seen}) == 4
     settled(lambda: not any(map(alive, seen)))
-    assert [each.name for each in tmp_path.iterdir()] == [app.saved.name]  # type: ignore[union-attr]  # the same file
+    assert [each.name for each in tmp_path.iterdir()] == [app.recorder.saved.name]  # type: ignore[union-attr]  # the same file
 
 
 def test_a_rank_that_is_killed_leaves_a_replay_and_new_ranks_continue(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from engine.protocol import (
     AttributionRead,
     GradientsRead,
     Intervened,
+    Prefill,
     PromptReadings,
     PromptToken,
     Step,
@@ -85,7 +86,7 @@ def command(*argv: str) -> list[dict[str, Any]]:
 async def on_screen(folder: Path) -> dict[str, str]:
     """What the screen shows of the step: by view what it paints in the place of the answer, and the rest."""
     settings = Settings(**SAMPLING, max_tokens=STEPS)  # type: ignore[arg-type]
-    app = InspectorApp(LoadSettings(), settings, PROMPT, False, save=folder)
+    app = InspectorApp(LoadSettings(), settings, Prefill(PROMPT, False), save=folder)
 
     async def press(pilot: Pilot[int], *keys: str) -> None:
         for key in keys:

@@ -32,13 +32,7 @@ def headless_ids(subcommand: str, sampling: Sequence[str]) -> list[int]:
 
 async def screen_ids(sampling: Sequence[str]) -> tuple[list[int], str]:
     request = request_from(parsed(screen_parser(), [*FLAGS, *sampling]), default_prompt=True)
-    app = InspectorApp(
-        request.load,
-        request.settings,
-        request.prefill.text,
-        request.prefill.chat,
-        given=request.given_settings,
-    )
+    app = InspectorApp(request.load, request.settings, request.prefill, given=request.given_settings)
     async with app.run_test(size=(120, 40)) as pilot:
         while app.controller.timeline.prompts.prefilled is None:
             await asyncio.sleep(0.02)

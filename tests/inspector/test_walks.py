@@ -134,12 +134,7 @@ async def walking(size: tuple[int, int]) -> AsyncIterator[Walker]:
     """The program as `inspector` starts it, but for its seed."""
     request = request_from(screen_parser().parse_args(["--seed", "7"]), default_prompt=True)
     app = InspectorApp(
-        request.load,
-        request.settings,
-        request.prefill.text,
-        request.prefill.chat,
-        begins=Preferences(),
-        given=request.given_settings,
+        request.load, request.settings, request.prefill, begins=Preferences(), given=request.given_settings
     )
     async with app.run_test(size=size) as pilot:
         walker = Walker(pilot)

@@ -20,7 +20,7 @@ from engine.settings import LoadSettings
 from inspector.cli import flags, screen
 from inspector.cli.exit import BAD_INPUT, OK, note, output, write
 from inspector.lessons import catalogue
-from inspector.lessons.catalogue import Listed, Progress
+from inspector.lessons.catalogue import LessonProgress, Listed, Progress
 from inspector.lessons.errors import LessonError
 
 if TYPE_CHECKING:
@@ -58,10 +58,16 @@ def run_learn(args: Namespace) -> int:
     Raises:
         EngineError: There is no such lesson or course, or no terminal.
     """
+    if args.plain and args.present:
+        raise EngineError("--plain and --present were both given.", "Leave one of them out.")
     if args.lesson is None and args.course is None:
         return write(_list())
     place = _place(args) if args.course is not None else None
-    listed = place.listed if place is not None else catalogue.find(args.lesson)
+    try:
+        listed = place.listed if place is not None else catalogue.find(args.lesson)
+    except LessonError as error:
+        hint = f"inspector lesson check {shlex.quote(args.lesson)} lists all that is wrong."
+        raise EngineError(error.at(args.lesson), hint) from error
     beats, beat = len(listed.lesson.beats), None if args.beat is None else args.beat - 1
     if beat is not None and not 0 <= beat < beats:
         hint = f"It has {beats}: --from 1 to {beats}."
@@ -89,11 +95,13 @@ def _list() -> Iterator[str]:
     progress = Progress().read()
     for each in catalogue.shipped():
         own = each.lesson
-        yield from _row(f"{each.number:>2}  {own.title:<26}{own.minutes:>3g} min  ", own.about)
+        done = "✓" if progress.get(own.id, LessonProgress()).done else " "
+        yield from _row(f"{each.number:>2} {done} {own.title:<26}{own.minutes:>3g} min  ", own.about)
     yield from ("", "Courses, with --course NAME:")
     for course in shipped_courses():
         done = f"{course.done(progress)} of {len(course.parts)} lessons done"
-        yield from _row(f"    {course.id:<26}{course.minutes:>3g} min  ", f"{done}. {course.about}")
+        about = f"{done}. {course.about} With a class: {course.minutes:g} min."
+        yield from _row(f"    {course.id:<26}{course.lesson_minutes:>3g} min  ", about)
 
 
 def _row(name: str, about: str) -> list[str]:
@@ -159,7 +167,7 @@ def _plain(listed: Listed, recorded: bool, beat: int | None) -> bool:
 
     with ExitStack() as stack:
         session, play = _begun(listed, recorded, stack)
-        known = catalogue.LessonProgress(beat or 0)
+        known = LessonProgress(beat or 0)
         if beat is None:
             known = Progress().read().get(listed.lesson.id, known)
         play.know(known, known.beat)
@@ -226,7 +234,7 @@ def _lesson_path(args: Namespace) -> Path:
     path = typed(args.file)
     if path.suffix != ".md":
         message = f"The name of a lesson ends in .md, unlike {args.file}."
-        raise EngineError(message, f"Call it {path.stem}.md.")
+        raise EngineError(message, f"Call it {path.name.partition('.')[0]}.md.")
     return path
 
 
@@ -255,12 +263,18 @@ def _check(args: Namespace) -> int:
         course, faults = read_course(typed(args.file))
         return _report(args, faults, len(course.parts) if course is not None else 0, "part")
     lesson, faults = _read_checked(_lesson_path(args))
-    if lesson is None or faults or args.static:
+    if lesson is None or faults:
         return _report(args, faults, len(lesson.beats) if lesson is not None else 0)
+    if args.static:
+        without = (
+            f"{args.file}: nothing is wrong without the model. Check the answers, too: leave --static out."
+        )
+        return write([without])
     load = LoadSettings(lesson.model)
     if args.find_seed or args.seeds is not None:
         tried = args.seeds or SEEDS
-        seed, examined = find_seed(lesson, load, range(tried), _tell_faults)
+        seeds = dict.fromkeys((lesson.settings.seed, *range(tried)))
+        seed, examined = find_seed(lesson, load, seeds, _tell_faults)
         if seed is None or examined is None:
             write([f"None of {tried} seeds will do. Try more with --seeds, or ask for another quantity."])
             return BAD_INPUT

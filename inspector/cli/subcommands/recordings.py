@@ -177,6 +177,8 @@ def run_export(args: Namespace) -> int:
         hint = "Add --to html, or leave --lesson out."
         raise EngineError(f"--lesson is for web pages, and this is {name}.", hint)
     else:
+        if listed is not None:
+            note(f"Only --to html has the lesson's cards; this {name} is of its recording.")
         recording = read(trace or DEMONSTRATION)
         recording.parts = EXPORTS
         if args.node is not None:

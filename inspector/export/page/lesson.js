@@ -131,7 +131,7 @@ function go(to, quietly) {
     window.scrollTo(0, 0);
   }
   try {
-    history.replaceState(null, "", now < beats.length ? `#beat-${now + 1}` : "#end");
+    history.replaceState(null, "", now < beats.length ? `#card-${now + 1}` : "#end");
   } catch {
     // some browsers refuse it for files; the page works without
   }
@@ -188,5 +188,5 @@ document.addEventListener("keydown", (event) => {
 });
 
 document.documentElement.classList.add("live");
-const named = /^#beat-(\d+)$/.exec(location.hash);
+const named = /^#card-(\d+)$/.exec(location.hash);
 go(named ? Number(named[1]) - 1 : 0, true);

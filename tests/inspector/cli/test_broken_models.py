@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.protocol import Prefill
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.cli import main as cli
@@ -119,7 +120,7 @@ def _limited() -> None:
 
 async def opened_in_the_screen(good: Path, directory: Path, names: list[str]) -> None:
     """Open broken directories one after another, each told in the text's place; then a good one."""
-    app = InspectorApp(LoadSettings(str(good)), Settings(temp=0.0, max_tokens=2), "Once", True)
+    app = InspectorApp(LoadSettings(str(good)), Settings(temp=0.0, max_tokens=2), Prefill("Once", True))
     notices: list[str] = []
     app.announce = lambda text, title, severity="information": notices.append(title)  # type: ignore[assignment,misc]
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from engine.errors import EngineError
 from inspector.cli.subcommands import lessons
 from inspector.cli.subcommands.lessons import learn_parser, lesson_parser, run_learn, run_lesson
-from inspector.lessons.catalogue import LessonProgress, Progress, find, is_name, shipped
+from inspector.lessons.catalogue import LessonProgress, Progress, find, is_name, new_lesson, shipped
 from inspector.lessons.lesson import LessonPhase
 from inspector.main.narration import NarrationCard
+from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.header import TabLines
 from inspector.main.view import View
 from inspector.views.sampling_dialog import SamplingDialog
@@ -153,6 +157,19 @@ def test_a_beat_that_a_lesson_does_not_have_is_refused(number: str) -> None:
         run_learn(args)
 
 
+def test_a_faulty_lesson_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "faulty.md"
+    path.write_text(new_lesson("x").replace('show = "candidates"', 'show = "texts"', 1), encoding="utf-8")
+    with pytest.raises(EngineError, match=r"faulty.md:\d+: There is no panel or tool texts") as caught:
+        run_learn(learn_parser().parse_args([str(path)]))
+    assert "lists all that is wrong" in caught.value.hint
+
+
+def test_a_lesson_as_plain_text_is_not_presented() -> None:
+    with pytest.raises(EngineError, match="--plain and --present were both given"):
+        run_learn(learn_parser().parse_args(["3", "--plain", "--present"]))
+
+
 def test_a_lesson_is_found_by_the_title_that_the_list_prints() -> None:
     for each in shipped():
         assert find(each.lesson.title).number == find(each.lesson.title.upper()).number == each.number
@@ -178,3 +195,42 @@ async def test_a_tools_own_screen_offers_no_key_that_is_the_cards(learner: Learn
     assert "⏎ go" not in learner.text()
     await learner.press("S")
     await learner.until(lambda: "⏎ go there" in learner.text())
+
+
+async def test_a_card_begins_without_look_ahead(learner: LearnerKeys) -> None:
+    await learner.press("1", "space")
+    await learner.phase(LessonPhase.REVEALED)
+    ahead = learner.app.main.panel(CandidatesPanel).ahead
+    assert ahead is not None
+    await learner.press("l")
+    assert ahead.on
+    await learner.press("enter")
+    await learner.phase(LessonPhase.ASKING)
+    assert not ahead.on
+
+
+@pytest.mark.lesson(listed=find("one-loop"), beat=4, recorded=True)
+async def test_a_recorded_card_names_the_key_that_plays_its_task(learner: LearnerKeys) -> None:
+    await learner.press("2")
+    await learner.phase(LessonPhase.ACTING)
+    assert "Press h: the recording shows it." in learner.told
+    await learner.press("backspace")
+    assert learner.app.main.status.answer.startswith("Press h: the recording shows it. ⌫ is locked")
+    await learner.press("h", "h")
+    await learner.phase(LessonPhase.REVEALED)
+
+
+@pytest.mark.lesson(beat=4, recorded=True)
+async def test_a_lesson_goes_on_with_its_model_where_the_recording_is_left(learner: LearnerKeys) -> None:
+    await learner.press("2")
+    await learner.phase(LessonPhase.ACTING)
+    recorded = learner.play
+    await learner.press("G")
+    await learner.until(lambda: learner.actions.play not in (None, recorded))
+    await learner.phase(LessonPhase.ASKING)
+    assert (learner.play.beat_number, learner.recorded) == (4, False)
+    await learner.press("2")
+    await learner.phase(LessonPhase.ACTING)
+    await learner.press("h")
+    await learner.phase(LessonPhase.REVEALED)
+    assert learner.play.right[4]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from engine.settings import LoadSettings
+from inspector.cli.main import main
 from inspector.lessons.actions import VERBS
 from inspector.lessons.catalogue import new_lesson
 from inspector.lessons.check import examine, find_seed, read_checked
@@ -233,7 +235,7 @@ def test_a_fault_that_a_run_shows(session: HeadlessSession, fault: Fault) -> Non
 
 def test_an_action_of_which_nothing_comes(session: HeadlessSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """The learner would wait for ever."""
-    monkeypatch.setitem(VERBS, "set", replace(VERBS["set"], done=lambda *_: False))
+    monkeypatch.setitem(VERBS, "set", replace(VERBS["set"], done=lambda *_: False, missed=lambda *_: ""))
     found = faults_of(session, GOOD)
     line = GOOD.split("\n").index('act = "set temp=1.5"') + 1
     assert [(each.rule, each.line) for each in found] == [("ends", line)], [each.at("") for each in found]
@@ -286,3 +288,22 @@ def test_a_look_at_another_step_than_the_reveal_speaks_of(session: HeadlessSessi
     assert [(each.rule, each.line) for each in found] == [("look", line)], [each.at("") for each in found]
     assert found[0].hint == 'Write look = "step 3".'
     assert faults_of(session, text.replace("step 2", "step 3")) == []
+
+
+def test_a_completion_with_a_text_is_how_often_the_text_occurs(session: HeadlessSession) -> None:
+    text = GOOD.replace('"last.text"', "\"completion('boy')\"").replace(
+        "- girl\n- boy\n- house", "- never {0}\n- once {1}"
+    )
+    found = examine(session, lesson_of(text, "good")).findings[0]
+    assert found.answer is not None
+    assert found.right is not None
+    assert (found.answer.raw, found.right.text) == (0, "never")
+
+
+def test_a_check_without_the_model_says_that_the_answers_are_open(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "good.md"
+    path.write_text(GOOD, encoding="utf-8")
+    assert main(["lesson", "check", "--static", str(path)]) == 0
+    assert capsys.readouterr().out.endswith("Check the answers, too: leave --static out.\n")

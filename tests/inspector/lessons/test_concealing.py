@@ -19,10 +19,13 @@ async def test_the_token_that_was_picked_is_hidden_until_the_reveal(learner: Lea
     assert "hidden until you predict" in learner.text()
     assert "▶ ␣boy" not in learner.text()
     assert "takes" not in learner.app.main.status.left
-    await learner.press("1", "h")
+    await learner.press("1")
+    await learner.until(lambda: "hidden until it is done" in learner.text())
+    assert "hidden until you predict" not in learner.text()
+    await learner.press("h")
     await learner.phase(LessonPhase.REVEALED)
     await learner.until(lambda: "fell on ␣boy" in learner.text())
-    assert "hidden until you predict" not in learner.text()
+    assert "hidden until" not in learner.text()
     assert learner.app.controller.timeline.slot == learner.app.controller.timeline.step_slots[0]
 
 

@@ -74,6 +74,14 @@ def test_a_course_is_its_lessons_in_order_with_their_times() -> None:
     assert course.parts[0].say == ("Begin.", "Go on.")
 
 
+@pytest.mark.parametrize("name", ["1", "Tokens: Pieces of text", "pieces"])
+def test_a_course_names_a_lesson_as_the_command_line_does(name: str) -> None:
+    course, faults = read(GOOD.replace('"pieces"', f'"{name}"'))
+    assert faults == []
+    assert course is not None
+    assert course.parts[0].listed.lesson.id == "pieces"
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -196,7 +204,7 @@ def test_it_is_left_and_gone_on_with_where_it_was_left(
     assert main(course) == 0
     told = capsys.readouterr().out
     assert "How an LLM writes, 2 of 6." in told
-    assert "It continues at card 6, where you left it." in told
+    assert "It begins at card 6." in told
     assert "How an LLM writes, 3 of 6." in told
     assert told.endswith("You left the lesson.\n")
     assert Progress().read()["one-loop"].done
@@ -223,10 +231,10 @@ async def test_the_list_shows_courses_with_what_is_done_and_begins_where_one_goe
     await rig.press("6")
     view = rig.app.top
     assert isinstance(view, LessonsView)
-    assert view.facts(0) == ("≡", "How an LLM writes", WRITING.minutes, "1/6")
+    assert view.facts(0) == ("≡", "How an LLM writes", WRITING.lesson_minutes, "1/6")
     await rig.press("enter")
     assert view.picks.highlighted == 1
-    assert sum(view.facts(place)[2] for place in range(len(WRITING.parts))) == WRITING.minutes
+    assert sum(view.facts(place)[2] for place in range(len(WRITING.parts))) == WRITING.lesson_minutes
     assert [view.facts(place)[:2] for place in range(2)] == [
         ("1", "Tokens: pieces of text"),
         ("2", "The loop, token by token"),
@@ -246,7 +254,7 @@ async def test_after_a_lesson_the_next_one_begins_with_enter(learner: LearnerKey
     assert "How a text ends, card 1 of 4" in learner.text()
     for _ in ENDING.lesson.beats:
         await learner.beat(guess=0)
-    assert "next comes Exercises: writing, 9 minutes." in learner.told
+    assert "next comes Exercises: writing, 6 minutes." in learner.told
     assert "next lesson" in learner.text()
     before = learner.play
     await learner.press("enter")

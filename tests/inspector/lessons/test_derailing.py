@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
-from engine.protocol import Command
+from engine.protocol import Command, Prefill, Race, TakeStep
 from engine.settings import LoadSettings
 from inspector.lessons import kinds
 from inspector.lessons.catalogue import find
@@ -92,6 +95,19 @@ async def test_a_lesson_begins_with_its_own_path_and_view(learner: LearnerKeys) 
     await learner.until(lambda: len(timeline.step_slots) == 2)
 
 
+async def test_leaving_a_lesson_selects_what_was_selected() -> None:
+    async with outside() as user:
+        await user.press("space", "space", "space", "left")
+        timeline = user.app.controller.timeline
+        await user.until(lambda: len(timeline.completion) == 3)
+        slot = timeline.slot
+        assert slot is not None
+        await user.press("6", *["down"] * 5, "enter")
+        await user.until("Predict: press 1-3")
+        await user.press("escape", "escape")
+        await user.until(lambda: timeline.slot == slot and len(timeline.completion) == 3)
+
+
 async def test_quitting_in_a_lesson_leaves_the_session_as_it_was() -> None:
     async with outside() as user:
         await user.press("space", "space", "6", *["down"] * 5, "enter")
@@ -143,3 +159,119 @@ async def test_a_card_names_a_layer_as_the_bars_do(learner: LearnerKeys) -> None
     await learner.phase(LessonPhase.REVEALED)
     assert learner.play.right == {3: True}
     assert "L1, the first one" in learner.told
+
+
+@pytest.mark.lesson(listed=find("repetition"), beat=1)
+async def test_a_setting_that_the_card_did_not_ask_for_is_named(learner: LearnerKeys) -> None:
+    setup = learner.app.controller.setup
+    asked = setup.settings
+    await learner.press("2")
+    await learner.phase(LessonPhase.ACTING)
+    setup.configure(replace(asked, presence_penalty=2.0, temp=1.0))
+    await learner.until(lambda: "Set temperature to 0, too: it is 1." in learner.told)
+    assert learner.play.phase is LessonPhase.ACTING
+    await learner.press("h", "h")  # the hint, then all of it
+    await learner.phase(LessonPhase.REVEALED)
+    assert setup.settings == replace(asked, presence_penalty=2.0)
+
+
+@pytest.mark.lesson(listed=find("pieces"))
+async def test_another_prompt_than_the_one_asked_for_does_not_count(learner: LearnerKeys) -> None:
+    setup = learner.app.controller.setup
+    await learner.press("2")
+    await learner.phase(LessonPhase.ACTING)
+    setup.give(Prefill("Tom", False))
+    await learner.until(lambda: "That was “Tom”, not “strawberry” as raw text." in learner.told)
+    assert learner.play.phase is LessonPhase.ACTING
+    setup.give(Prefill("strawberry", False))
+    await learner.phase(LessonPhase.REVEALED)
+    assert learner.told.splitlines()[1].startswith("4 pieces.")
+
+
+@pytest.mark.lesson(listed=find("pieces"), beat=1)
+async def test_a_text_without_its_space_is_undone(learner: LearnerKeys) -> None:
+    timeline = learner.app.controller.timeline
+    await learner.press("1")
+    await learner.phase(LessonPhase.ACTING)
+    await learner.press("a", *"strawberry", "ctrl+s")
+    await learner.until(lambda: "That was “strawberry”, not “ strawberry”." in learner.told)
+    await learner.until(lambda: timeline.completion == [] and not learner.play.stage.busy)
+    assert learner.play.phase is LessonPhase.ACTING
+    await learner.press("h")
+    await learner.phase(LessonPhase.REVEALED)
+    assert learner.play.right == {1: True}
+
+
+@pytest.mark.lesson(listed=find("one-loop"), beat=4)
+async def test_a_token_that_was_chosen_by_mistake_is_taken_back(learner: LearnerKeys) -> None:
+    """Each part of the task is named as soon as the one before it was done."""
+    timeline = learner.app.controller.timeline
+    await learner.press("2")
+    await learner.phase(LessonPhase.ACTING)
+    await learner.press("backspace")
+    await learner.until(lambda: "Press ⌫ 2 times" in learner.text())
+    await learner.press("backspace", "backspace")
+    await learner.until(lambda: "↓ until boy is highlighted" in learner.told)
+    await learner.until(lambda: "↓ until boy is highlighted" in learner.text())
+    place = timeline.tip
+    await learner.press("down", "down", "enter")
+    await learner.until(lambda: "That was “ dog”, not “boy”. It was undone: do it again." in learner.told)
+    await learner.until(lambda: timeline.tip == place and not learner.play.stage.busy)
+    await learner.press("down", "enter")
+    await learner.until(lambda: "Press space 2 times" in learner.told)
+    assert "undone" not in learner.told
+    await learner.press("space", "space")
+    await learner.phase(LessonPhase.REVEALED)
+
+
+async def test_a_step_too_many_is_undone(learner: LearnerKeys) -> None:
+    timeline, client = learner.app.controller.timeline, learner.app.controller.client
+    await learner.press("2")
+    await learner.phase(LessonPhase.ACTING)
+    for _ in range(2):
+        client.request(TakeStep())
+    await learner.until(lambda: "That was 2 tokens, not 1. It was undone: do it again." in learner.told)
+    await learner.until(lambda: timeline.completion == [])
+    await learner.press("space")
+    await learner.phase(LessonPhase.REVEALED)
+
+
+@pytest.mark.lesson(listed=find("the-cache"), beat=1)
+async def test_a_race_of_another_length_does_not_count(learner: LearnerKeys) -> None:
+    await learner.press("2")
+    await learner.phase(LessonPhase.ACTING)
+    learner.app.controller.client.request(Race(16, 40))
+    await learner.until(lambda: "That was not what the line above asks for." in learner.told)
+    assert learner.play.phase is LessonPhase.ACTING
+
+
+@pytest.mark.lesson(listed=find("merges"))
+async def test_a_text_that_was_changed_by_another_key_than_the_task_s_is_put_back(
+    learner: LearnerKeys,
+) -> None:
+    client, timeline = learner.app.controller.client, learner.app.controller.timeline
+    await learner.press("2")
+    await learner.phase(LessonPhase.ACTING)
+    client.request(TakeStep())  # as a view's own key does it
+    await learner.until(lambda: "That changed the text. It was undone" in learner.told)
+    await learner.until(lambda: timeline.completion == [])
+    await learner.press("E")
+    await learner.phase(LessonPhase.REVEALED)
+    assert learner.play.right == {0: True}
+
+
+@pytest.mark.lesson(listed=find("one-loop"), beat=1)
+async def test_a_model_that_was_opened_while_exploring_is_not_the_lesson_s(
+    learner: LearnerKeys, tmp_path: Path
+) -> None:
+    setup, facts = learner.app.controller.setup, learner.app.controller.timeline.facts
+    assert facts is not None
+    other = shutil.copytree(facts.path, tmp_path / "other")
+    await learner.press("S")
+    setup.open(replace(setup.load, model=str(other)))
+    await learner.until(lambda: not learner.app.controller.client.outstanding)
+    before = learner.play
+    await learner.press("S")
+    await learner.until(lambda: learner.actions.play not in (None, before))
+    await learner.phase(LessonPhase.ASKING)
+    assert (setup.load.model, learner.play.beat_number) == ("pocket", 1)

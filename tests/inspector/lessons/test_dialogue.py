@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from engine.settings import LoadSettings
+from inspector.lessons.catalogue import find
 from inspector.lessons.dialogue import LessonDialogue
 from inspector.lessons.headless import (
     HeadlessSession,
@@ -149,7 +150,7 @@ def test_it_goes_on_where_it_was_left(begun: Callable[..., subprocess.Popen[str]
     assert "Card 2 of 2" in out
     assert "You left the lesson." in out
     out, errors = begun("--recorded").communicate("2\n\n\n", timeout=120)
-    assert "It continues at card 2, where you left it." in out
+    assert "It begins at card 2." in out
     assert "Card 1 of 2" not in out
     assert "2 of 2 predictions were right." in out
     assert errors == ""
@@ -175,5 +176,18 @@ def test_all_beats_are_shown_as_what_they_show(trace: Path) -> None:
         lesson = lesson_of(GOOD.replace('show = "candidates"', f'show = "{show}"'), "good")
         with recorded_session(trace, lesson) as (session, player):
             play = recorded_play(session, player, lesson)
-            assert held(session, play, [""] * 6)[-1] == "0 of 2 predictions were right."
+            assert "right." not in held(session, play, [""] * 6)[-1]  # no prediction was made
             assert play.phase is LessonPhase.ENDED
+
+
+def test_a_view_is_not_told_before_the_reveal() -> None:
+    """Its answers may be known from the card before: the parts that card 6 asks for are."""
+    listed = find("switch-off")
+    with recorded_session(listed.trace, listed.lesson) as (session, player):
+        play, told = recorded_play(session, player, listed.lesson), list[str]()
+        answers = iter(["3", ""])
+        LessonDialogue(session, play, lambda _: next(answers), told.append, 5).hold()
+    before, _, after = "\n".join(told).partition("Right: an MLP.")
+    assert "L1 MLP, KL 14.27 bits" in after
+    assert "L1 MLP" not in before
+    assert told[-1] == "1 of 1 prediction was right."

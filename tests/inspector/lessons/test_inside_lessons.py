@@ -204,6 +204,40 @@ async def test_the_part_that_the_beat_speaks_of_is_chosen_on_the_map(learner: Le
     await learner.until(lambda: "L6 h1 off, this token: KL 0.058 bits" in learner.text())
 
 
+@pytest.mark.lesson(listed=find("switch-off"), size=(120, 40), beat=3)
+async def test_several_heads_are_off_together_where_the_card_speaks_of_them(learner: LearnerKeys) -> None:
+    await learner.press("1")
+    await learner.phase(LessonPhase.REVEALED)
+    await learner.until(lambda: "66.20 %" in learner.told)
+    view = learner.app.main.open_view
+    assert isinstance(view, SwitchOff)
+    assert [(each.layer, each.head) for each in view.together] == [(2, 1), (2, 2), (4, 1), (5, 0), (7, 0)]
+    await learner.until(lambda: "66.20 %" in learner.text().partition("card 4 of 6")[0])
+    await learner.press("enter", "1")
+    await learner.phase(LessonPhase.ACTING)
+    await learner.press("4", "X")
+    await learner.phase(LessonPhase.REVEALED)
+    assert view.together == {}
+
+
+@pytest.mark.lesson(listed=find("learning"), size=(80, 24), beat=2)
+async def test_an_open_view_of_training_goes_to_the_step_of_the_next_card(learner: LearnerKeys) -> None:
+    for step in ("step 200 of 4,000", "step 4,000 of 4,000"):
+        await learner.press("1")
+        await learner.phase(LessonPhase.ACTING)
+        await learner.press("6", "l")  # the tab shows the training as it was left
+        await learner.phase(LessonPhase.REVEALED)
+        await learner.until(lambda step=step: step in learner.text())  # type: ignore[misc]
+        await learner.press("enter")
+        await learner.phase(LessonPhase.ASKING)
+
+
+@pytest.mark.lesson(listed=find("learning"))
+async def test_a_card_without_a_prompt_does_not_ask_for_one(learner: LearnerKeys) -> None:
+    await learner.until(lambda: "Predict: press 1-3" in learner.text())
+    assert "writes a prompt" not in learner.text()
+
+
 @pytest.mark.slow
 @pytest.mark.lesson(listed=find("four-bits"), size=(80, 24))
 async def test_a_second_model_is_opened_by_its_keys(learner: LearnerKeys) -> None:

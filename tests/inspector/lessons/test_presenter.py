@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inspector.keys import key_for
-from inspector.lessons.catalogue import find, shipped
+from inspector.lessons.catalogue import Progress, find, shipped
 from inspector.lessons.lesson import LessonPhase
 from inspector.main.dialogs.help import HelpDialog, KeysPage
 from inspector.main.narration import NarrationCard
@@ -34,11 +34,12 @@ def test_votes_are_whole_numbers(text: str, votes: tuple[int, ...] | None) -> No
 
 def test_large_numbers_have_three_lines() -> None:
     assert block_digits("17") == ["╶╮ ╶─┐", " │   │", "╶┴╴  ╵"]
+    assert block_digits("17 KiB") == ["╶╮ ╶─┐", " │   │", "╶┴╴  ╵ KiB"]
 
 
+@pytest.mark.lesson(present=True)
 async def test_a_class_is_taken_through_a_lesson(learner: LearnerKeys) -> None:
     """By the presenter's keys alone; each beat's notes are under its card from the reveal on."""
-    await learner.press_for("present")
     assert "little" in learner.told.splitlines()[0], "the sentence"
     assert "Enlarge the terminal's font" in learner.text()
     assert f"/{LESSON.lesson.minutes:.0f}:00" in learner.text(), "the time of the whole lesson"
@@ -59,8 +60,23 @@ async def test_a_class_is_taken_through_a_lesson(learner: LearnerKeys) -> None:
         await learner.press("pagedown")
         await learner.until(lambda number=number: learner._left(number))  # type: ignore[misc]
     assert learner.play.phase is LessonPhase.ENDED
+    assert "predictions" not in learner.told, "the presenter made none"
+    assert not Progress().read(), "a class is not the presenter's own learning"
+    assert "pgdn end" in learner.text()
+    await learner.press("pagedown")
+    assert learner.actions.play is None
     await learner.press("K")
     assert not learner.actions.presenting.on
+
+
+@pytest.mark.lesson(size=(60, 20), present=True)
+async def test_a_card_has_one_panel_however_the_screen_was_explored(learner: LearnerKeys) -> None:
+    arrangement = learner.app.main.arrangement
+    assert "1/6 · A number picks · 0:0" in learner.text(), "the time has its place"
+    await learner.press("S", "1", "tab", "tab", "escape")
+    assert not arrangement.enlarged
+    await learner.press("S")
+    assert arrangement.enlarged
 
 
 @pytest.mark.lesson(size=(60, 17))
@@ -177,3 +193,12 @@ async def test_the_help_begins_with_what_is_on_show(learner: LearnerKeys) -> Non
 
 
 HEADINGS = ("In every tab", "1 Next", "In a lesson", "While presenting")
+
+
+async def test_a_session_without_a_lesson_shows_its_sentence(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("6", "K", "1")
+    await rig.until(lambda: "Presenting" in rig.screen_text())
+    assert "The whole class sees one panel" not in rig.screen_text()
+    end = "".join(item.text for item in rig.app.controller.timeline.items)[-10:]
+    assert end in rig.screen_text().partition("Presenting")[2]

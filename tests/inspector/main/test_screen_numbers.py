@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from engine.protocol import Prefill
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
@@ -87,7 +88,10 @@ async def act(looking: Looking, action: str | tuple[str, object]) -> None:
 def live_through(actions: Sequence[str | tuple[str, object]]) -> None:
     """Begin after a prompt, and do some things."""
     app = InspectorApp(
-        LoadSettings("pocket", record_logits=True), BEGINS, "Once upon a time", False, begins=Preferences()
+        LoadSettings("pocket", record_logits=True),
+        BEGINS,
+        Prefill("Once upon a time", False),
+        begins=Preferences(),
     )
     told, terminal = Told(app), Terminal(app)  # before it paints
 

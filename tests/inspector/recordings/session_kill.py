@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from engine.protocol import Record, Step
+from engine.protocol import Prefill, Record, Step
 from engine.recording import load
 from engine.settings import LoadSettings, Settings
 
@@ -31,7 +31,10 @@ async def live(directory: Path, pipe: int) -> None:
     from inspector.app import InspectorApp
 
     app = InspectorApp(
-        LoadSettings(), Settings(temp=1.0, seed=3, max_tokens=400), "Once upon a time", False, save=directory
+        LoadSettings(),
+        Settings(temp=1.0, seed=3, max_tokens=400),
+        Prefill("Once upon a time", False),
+        save=directory,
     )
 
     def tell(record: Record) -> None:

@@ -11,7 +11,16 @@ import pytest
 
 from engine import protocol
 from engine.errors import RecordingError
-from engine.protocol import AttentionRead, CaptureFacts, Ended, Marked, ModelFacts, PromptOpened, Step
+from engine.protocol import (
+    AttentionRead,
+    CaptureFacts,
+    Ended,
+    Marked,
+    ModelFacts,
+    Prefill,
+    PromptOpened,
+    Step,
+)
 from engine.recording import Journal, RecordingReader, load
 from engine.recording.journal import RecordingChanged
 from engine.settings import LoadSettings, Settings
@@ -368,7 +377,7 @@ def test_bytes_are_bounded_too(tmp_path):
 
 
 def test_an_app_is_given_a_place_only_by_the_command_line():
-    app = InspectorApp(LoadSettings(), Settings(), "x", engine=FakeEngine())
+    app = InspectorApp(LoadSettings(), Settings(), Prefill("x", None), engine=FakeEngine())
     assert app.recorder.directory is None
 
 

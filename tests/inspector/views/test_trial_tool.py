@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from rich.segment import Segment
 from textual.content import Content
 
+from engine.protocol import Prefill
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.blocks.page import row, table
@@ -84,7 +85,7 @@ def run(
     """Run a test in an application with the tool, on a fake engine or on a recording."""
     engine, opening = FakeEngine(), Opening(trace) if trace is not None else None
     app = InspectorApp(
-        LoadSettings(), Settings(), "Once upon", False, engine=engine, trace=opening, tools=tools
+        LoadSettings(), Settings(), Prefill("Once upon", False), engine=engine, trace=opening, tools=tools
     )
 
     async def body() -> None:

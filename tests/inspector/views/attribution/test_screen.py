@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from engine.protocol import Attribute, Check, Loading
+from engine.protocol import Attribute, Check, Loading, Prefill
 from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
@@ -259,7 +259,7 @@ async def test_a_real_model_is_taken_apart() -> None:
         "Once upon a time, there was a little boy named Max and a girl named Sue. "
         "One day, Max went to the park with"
     )
-    app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)
+    app = InspectorApp(LoadSettings(), Settings(), Prefill(prompt, False))
     async with app.run_test(size=(98, 36)) as pilot:
         await idle(pilot)
         await pilot.press("3", "D")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.protocol import Ended, Failure, GoOnBeams, MoveTo, SearchBeams
+from engine.protocol import Ended, Failure, GoOnBeams, MoveTo, Prefill, SearchBeams
 from engine.settings import BeamSettings, LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.documents.beams import settings_phrase
@@ -308,7 +308,7 @@ async def until(condition: Callable[[], object], seconds: float = 120.0) -> None
 
 @pytest.mark.slow
 async def test_on_the_pocket_model_the_winner_is_gone_to_and_width_one_is_greedy() -> None:
-    app = InspectorApp(LoadSettings(), Settings(temp=0.0), "Once upon a time", False)
+    app = InspectorApp(LoadSettings(), Settings(temp=0.0), Prefill("Once upon a time", False))
 
     async with app.run_test(size=(120, 40)) as pilot:
         control = app.controller

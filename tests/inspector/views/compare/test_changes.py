@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from engine.protocol import Candidate, HoldInterventions, Intervention, InterventionsHeld, Step
+from engine.protocol import Candidate, HoldInterventions, Intervention, InterventionsHeld, Prefill, Step
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.display import quoted, token_label
@@ -69,8 +69,8 @@ def test_the_lead_says_what_was_made_differently_and_where_it_shows_most() -> No
     most = max(pairs, key=lambda pair: abs(pair[1].prob - pair[0].prob))
     said = lead(comparison, tree)
     assert said.startswith(
-        "The other: L3 h2 off. Same 5 tokens, but their probabilities differ: largest at step "
-        f"{most[0].index + 1}, {written(most[0])}: {percent(most[0].prob)} → {percent(most[1].prob)} (KL at least "
+        f"The other: L3 h2 off. Same 5 tokens, but their probabilities differ, that of {written(most[0])} most, at "
+        f"step {most[0].index + 1}: {percent(most[0].prob)} → {percent(most[1].prob)}. "
     )
     assert said.endswith("g goes there.")
     assert summary(comparison) == "the same 5 tokens"
@@ -230,7 +230,7 @@ async def test_without_such_tokens_the_key_says_so(rig: Rig) -> None:
 
 @pytest.mark.slow
 async def test_a_head_off_in_the_real_engine_leads_with_that() -> None:
-    app = InspectorApp(LoadSettings(), Settings(temp=0.0, max_tokens=12), "Once upon a time", False)
+    app = InspectorApp(LoadSettings(), Settings(temp=0.0, max_tokens=12), Prefill("Once upon a time", False))
     async with app.run_test(size=(120, 40)) as pilot:
         timeline = lambda: app.controller.timeline  # noqa: E731
         client = app.controller.client

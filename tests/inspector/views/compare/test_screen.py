@@ -256,7 +256,9 @@ async def test_every_size_shows_the_divergence_and_how_to_go_back(rig: Rig, size
 
 @pytest.mark.slow
 async def test_two_branches_of_the_real_engine() -> None:
-    app = InspectorApp(LoadSettings(), Settings(temp=0.8, seed=7, max_tokens=20), "Once upon a time", False)
+    app = InspectorApp(
+        LoadSettings(), Settings(temp=0.8, seed=7, max_tokens=20), protocol.Prefill("Once upon a time", False)
+    )
 
     async with app.run_test(size=(120, 40)) as pilot:
         timeline = lambda: app.controller.timeline  # noqa: E731

@@ -13,6 +13,7 @@ from engine.protocol import (
     KVCost,
     MeasureRoofline,
     Measuring,
+    Prefill,
     Profile,
     Profiled,
     ProfilePart,
@@ -116,7 +117,8 @@ async def test_a_speed_above_the_machine_s_says_why(rig: Rig) -> None:
         "7.04 GB/s, more than memory gives (2): what it reads stays in the processor's caches" in rig.said()
     )
     await rig.press("right", "right")
-    assert "3.5 times the roof: what it reads stays in the processor's caches" in rig.said()
+    why = "what it reads stays in the processor's caches, or other programs slowed that measurement"
+    assert f"3.5 times the roof: {why}" in rig.said()
     assert not re.search(r"[1-9]\d\d % of", rig.said())
 
 
@@ -247,7 +249,7 @@ async def test_a_long_page_scrolls_at_every_size(rig: Rig, size) -> None:
 
 @pytest.mark.slow
 async def test_a_real_step_is_taken_apart() -> None:
-    app = InspectorApp(LoadSettings(), Settings(), "Once upon a time", chat=False)
+    app = InspectorApp(LoadSettings(), Settings(), Prefill("Once upon a time", False))
     async with app.run_test(size=(100, 36)) as pilot:
         await idle(pilot)
         await pilot.press("5", "P")

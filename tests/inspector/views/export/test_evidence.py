@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+import inspector
 from engine.protocol import (
     CaptureFacts,
     Check,
@@ -53,6 +55,7 @@ from tests.inspector.views.scores.reads import read as scores
 from tests.inspector.views.steering.sweeps import UP, strengths
 
 B = "pocket, 4-bit"
+BITS = Path(inspector.__file__).parent / "lessons" / "shipped" / "four-bits.trace.zst"
 SEEN = CaptureFacts((Check("forward", 0.0, 0.0), Check("lens", 2e-6, 1e-5)), 3.0, 1.0, "llama")
 BY_PART = {
     "odds": "What 200 draws came to",
@@ -307,6 +310,18 @@ def test_the_panel_folds_them_under_the_token_that_they_predicted(browser: Brows
     assert browser.value("document.getElementById('evidence').getBoundingClientRect().height") > 500
     browser.call("Emulation.setEmulatedMedia", media="")
     assert browser.complaints == []
+
+
+def test_the_perplexities_are_in_the_order_of_the_models() -> None:
+    recording = read(BITS)
+    spans = recording.timeline.of(SecondModelSoFar).along(recording.items)
+    both = [(each.logprob, each.other_logprob) for each in spans if each is not None and each.whole]
+    known = [pair for pair in both if None not in pair]
+    means = [sum(each) / len(known) for each in zip(*known, strict=True)]  # type: ignore[arg-type]
+    first, second = (f"{math.exp(-mean):.2f}" for mean in means)
+    assert first != second
+    recording.parts = EXPORTS
+    assert f"| perplexity | {first} and {second} |" in FORMATS["md"].make(recording)
 
 
 @in_a_browser

@@ -127,7 +127,7 @@ def reader(browser: Browser, hostile: tuple[list[ShownBeat], str]) -> Reader:
 def test_it_is_gone_through_by_mouse_right_and_wrong(reader: Reader) -> None:
     browser, asked = reader.browser, 0
     for number, each in enumerate(reader.beats):
-        now = f"#beat-{number + 1}"
+        now = f"#card-{number + 1}"
         guess = reader.guess(number, right=number % 2 == 1)
         if each.beat.question is not None:
             asked += 1
@@ -232,7 +232,7 @@ def test_without_scripts_it_is_a_document_with_folded_answers(
         assert reader.marked(".beat h2") == titles
         folded = [each for each in reader.beats if each.beat.question is not None or each.beat.act]
         assert not [why for each in folded for why in each.card.why if why in reader.text()]
-        browser.click("#beat-2 summary")
+        browser.click("#card-2 summary")
         assert all(why in reader.text() for why in reader.beats[1].card.why)
         assert "The answer: boy" in reader.text()
     finally:
@@ -252,7 +252,7 @@ def test_every_text_can_be_read_on_a_phone_too(reader: Reader, scheme: str) -> N
             assert browser.value(CONTRAST) == []
             browser.press(str(reader.guess(number, right=number > 1) + 1))
             assert browser.value(CONTRAST) == []
-            if not browser.value(f"document.querySelector('#beat-{number + 1} .do')?.hidden ?? true"):
+            if not browser.value(f"document.querySelector('#card-{number + 1} .do')?.hidden ?? true"):
                 browser.press("Enter")
             assert browser.value(CONTRAST) == []
             assert browser.value("document.documentElement.scrollWidth") == width
@@ -280,7 +280,7 @@ def test_printed_it_has_all_beats_and_the_answers_that_were_revealed(reader: Rea
 
 
 def test_a_beat_can_be_named_in_the_address(reader: Reader, hostile: tuple[list[ShownBeat], str]) -> None:
-    reader.browser.open(hostile[1] + "#beat-3")
+    reader.browser.open(hostile[1] + "#card-3")
     reader.unrevealed(2)
-    reader.browser.open(hostile[1] + "#beat-999")
+    reader.browser.open(hostile[1] + "#card-999")
     assert "The end" in reader.text()

@@ -217,6 +217,7 @@ def test_what_is_to_be_predicted_is_not_in_the_view_before(hostile: Listed) -> N
     assert "Beam search" not in written(beams.before)
     assert beams.after is not None
     assert "Beam search" in written(beams.after)
+    assert not re.search(r">-\d", written(beams.after)), "true minus signs alone"
     assert doing.after is not None
     assert "KV cache" in written(doing.before)
 
@@ -262,6 +263,11 @@ def test_the_command_takes_number_name_file_and_recording(hostile: Listed, tmp_p
     assert 'class="beat"' not in out.read_text(encoding="utf-8")  # the usual page: its lesson isn't known
     assert main(["export", str(moved), "--lesson", str(hostile.path), "--force", "-o", str(out)]) == 0
     assert out.read_text(encoding="utf-8").count('class="beat"') == len(hostile.lesson.beats)
+
+
+def test_another_format_says_that_the_cards_are_in_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "1", "--to", "txt", "-o", "-"]) == 0
+    assert "Only --to html has the lesson's cards" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.protocol import Candidate, Ended, Failure, Recalled, TokensFound
+from engine.protocol import Candidate, Ended, Failure, Prefill, Recalled, TokensFound
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.views.find import HELP, LIMIT, FindDialog, answer_sentence
@@ -270,7 +270,7 @@ async def test_hostile_tokens_reach_no_terminal_and_the_buttons_stay_in_sight(ri
 
 @pytest.mark.slow
 async def test_a_token_of_the_prompt_is_searched_and_taken_on_the_real_engine() -> None:
-    app = InspectorApp(LoadSettings(), Settings(), "Once upon a time there was", False)
+    app = InspectorApp(LoadSettings(), Settings(), Prefill("Once upon a time there was", False))
 
     async with app.run_test(size=(120, 40)) as pilot:
         controller = app.controller

@@ -111,7 +111,9 @@ async def test_while_it_is_read_nothing_is_asked_and_a_failure_is_said(rig: Rig)
 async def test_after_tokens_of_the_real_engine_a_word_is_changed_and_put_in(
     word: str, shift: int, tokens: int
 ) -> None:
-    app = InspectorApp(LoadSettings(), Settings(temp=0.0, max_tokens=tokens), "Once upon a time", False)
+    app = InspectorApp(
+        LoadSettings(), Settings(temp=0.0, max_tokens=tokens), Prefill("Once upon a time", False)
+    )
     async with app.run_test(size=(120, 40)) as pilot:
         timeline = lambda: app.controller.timeline  # noqa: E731
         idle = lambda: not app.controller.client.outstanding  # noqa: E731

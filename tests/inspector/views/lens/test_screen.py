@@ -10,7 +10,17 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.style import Style
 
-from engine.protocol import CaptureFacts, Check, Failure, LensCell, LensColumn, LensRead, LensToken, ReadLens
+from engine.protocol import (
+    CaptureFacts,
+    Check,
+    Failure,
+    LensCell,
+    LensColumn,
+    LensRead,
+    LensToken,
+    Prefill,
+    ReadLens,
+)
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.display import truncate_middle
@@ -249,7 +259,7 @@ def test_the_width_is_divided_and_half_of_the_layers_are_rough():
 @pytest.mark.slow
 async def test_a_real_model_is_read() -> None:
     app = InspectorApp(
-        LoadSettings(), Settings(), "Once upon a time, there was a little girl named", chat=False
+        LoadSettings(), Settings(), Prefill("Once upon a time, there was a little girl named", False)
     )
     async with app.run_test(size=(120, 36)) as pilot:
         await idle(pilot)

@@ -382,7 +382,7 @@ async def test_where_nothing_is_known_it_says_what_to_press(rig: Rig) -> None:
 
 
 async def test_on_the_real_engine_what_is_taken_is_what_stood_there() -> None:
-    app = InspectorApp(LoadSettings(), Settings(temp=0.9, seed=5), "Once upon a time", False)
+    app = InspectorApp(LoadSettings(), Settings(temp=0.9, seed=5), Prefill("Once upon a time", False))
 
     async with app.run_test(size=(120, 40)) as pilot:
         controller, ahead = app.controller, app.main.actions["lookahead"].lines

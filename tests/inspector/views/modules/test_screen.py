@@ -17,6 +17,7 @@ from engine.protocol import (
     Failure,
     Loading,
     ModelModules,
+    Prefill,
     ReadExperts,
     ReadModules,
     StateArray,
@@ -309,7 +310,7 @@ async def test_experts_and_states_have_a_summary(rig: Rig) -> None:
 
 @pytest.mark.slow
 async def test_the_pocket_model_is_read_before_its_sums_are_shown_and_a_layer_leads_to_the_lens() -> None:
-    app = InspectorApp(LoadSettings(), Settings(), "Once upon a time", False)
+    app = InspectorApp(LoadSettings(), Settings(), Prefill("Once upon a time", False))
 
     async with app.run_test(size=(120, 40)) as pilot:
         idle = lambda: not app.controller.client.outstanding  # noqa: E731

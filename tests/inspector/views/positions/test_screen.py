@@ -14,6 +14,7 @@ from engine.protocol import (
     Loading,
     PositionTried,
     PositionUse,
+    Prefill,
     Rotation,
     TokenShift,
     TryPosition,
@@ -166,7 +167,7 @@ def test_each_way_of_being_told_has_its_words():
 @pytest.mark.slow
 async def test_a_real_model_is_told_wrong_positions() -> None:
     app = InspectorApp(
-        LoadSettings(), Settings(), "Once upon a time, there was a little girl named", chat=False
+        LoadSettings(), Settings(), Prefill("Once upon a time, there was a little girl named", False)
     )
     async with app.run_test(size=(120, 36)) as pilot:
         await idle(pilot)

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from textual.events import Key
 
-from engine.protocol import Configure, Ended, Explain, Failure, Run
+from engine.protocol import Configure, Ended, Explain, Failure, Prefill, Run
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.lessons.catalogue import find
@@ -297,7 +297,7 @@ async def test_a_lesson_refuses_a_turn_until_the_prediction_and_while_enter_is_i
 
 async def test_what_is_previewed_is_what_is_there_after_enter_and_undo_takes_it_back() -> None:
     used = Settings(temp=0.9, top_p=0.95, seed=7, max_tokens=8, repetition_penalty=1.1)
-    app = InspectorApp(LoadSettings(), used, "Once upon a time", False)
+    app = InspectorApp(LoadSettings(), used, Prefill("Once upon a time", False))
     client, queries = app.controller.client, app.controller.queries
 
     async with app.run_test(size=(120, 40)) as pilot:

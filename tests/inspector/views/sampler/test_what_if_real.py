@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from engine.protocol import Prefill
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.state.timeline import other
@@ -27,7 +28,7 @@ async def until(condition: Callable[[], object], seconds: float = 120.0) -> None
 
 @pytest.mark.slow
 async def test_the_settings_used_change_no_step_and_others_are_gone_on_with() -> None:
-    app = InspectorApp(LoadSettings(), USED, "Once upon a time", False)
+    app = InspectorApp(LoadSettings(), USED, Prefill("Once upon a time", False))
 
     async with app.run_test(size=(120, 40)) as pilot:
         timeline = lambda: app.controller.timeline  # noqa: E731

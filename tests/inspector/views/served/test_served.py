@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from engine.protocol import Prefill
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.served.opening import ServedFile, exchanges_of, opened_request
@@ -29,9 +30,11 @@ async def test_a_request_opens_with_its_reply_beside_it_and_another_takes_its_pl
     opened = opened_request(ServedFile(str(SERVED), exchanges), exchanges[0])
     request = opened.request
     app = InspectorApp(
-        AS_SERVED, request.settings, request.prompt, request.chat, messages=request.messages, options=request.options,
+        AS_SERVED,
+        request.settings,
+        Prefill(request.prompt, request.chat, messages=request.messages, options=request.options),
         tools=with_request(opened),
-    )  # fmt: skip
+    )
     async with app.run_test(size=(120, 40)) as pilot:
         timeline = lambda: app.controller.timeline  # noqa: E731
         await until(lambda: "tokens, all equal" in text_of(app) or "others by rounding" in text_of(app))
@@ -69,9 +72,11 @@ async def test_a_bias_of_a_token_that_the_model_lacks_is_left_out(tmp_path: Path
     opened = opened_request(ServedFile(str(path), exchanges), exchanges[0])
     request = opened.request
     app = InspectorApp(
-        LoadSettings(), request.settings, request.prompt, request.chat, options=request.options,
+        LoadSettings(),
+        request.settings,
+        Prefill(request.prompt, request.chat, options=request.options),
         tools=with_request(opened),
-    )  # fmt: skip
+    )
     async with app.run_test(size=(120, 40)) as pilot:
         await until(lambda: "the model has no tokens with these ids: 99999" in text_of(app))
         assert app.controller.setup.settings.logit_bias == ((5, -3.0),)
@@ -85,7 +90,7 @@ async def test_a_bias_of_a_token_that_the_model_lacks_is_left_out(tmp_path: Path
 
 
 async def test_a_file_that_is_none_is_told_in_the_dialog(tmp_path: Path) -> None:
-    app = InspectorApp(LoadSettings(), Settings(), "Once")
+    app = InspectorApp(LoadSettings(), Settings(), Prefill("Once", None))
     async with app.run_test(size=(80, 24)) as pilot:
         await until(lambda: app.controller.timeline.prompts.prefilled)
         await pilot.press("7", "R")

@@ -20,6 +20,7 @@ from engine.protocol import (
     Loading,
     MakeDirection,
     Measuring,
+    Prefill,
     SteeredStrength,
     SweepStrengths,
 )
@@ -300,8 +301,8 @@ async def test_at_a_token_that_is_steered_nothing_is_asked(rig: Rig) -> None:
     screen.use(UP)
     screen.changed()
     await rig.pilot.pause()
-    assert f"computed with L2 +up-down x2 #{UP.digest}" in rig.said()
-    assert "Steering is tried at the model's own tokens" in rig.said()
+    assert "computed with L2 +up-down x2." in rig.said()
+    assert "This view is of the model's own tokens: ← goes to those before" in rig.said()
     assert rig.engine.names == []
     await rig.press("o")
     assert rig.engine.last(HoldInterventions).interventions == ()  # type: ignore[attr-defined]
@@ -387,10 +388,23 @@ async def test_what_a_file_made_up_is_drawn_and_exported_all_the_same(
     assert "\x1b" not in FORMATS["md"].make(line(Recording(session.timeline(), parts=EXPORTS)))
 
 
+def test_a_page_has_the_texts_that_a_direction_was_made_of() -> None:
+    session = Session()
+    session.load()
+    session.open()
+    session.steps(3)
+    session.records.append(
+        made(MakeDirection(1, ("I am\x1b glad", "so happy"), ("I am sad",), name="up-down"))
+    )
+    report = FORMATS["md"].make(line(Recording(session.timeline(), parts=EXPORTS)))
+    assert f"### How up-down \\#{UP.digest} was made" in report
+    assert "| I am␛ glad | I am sad |\n| so happy |  |" in report
+
+
 @pytest.mark.slow
 async def test_a_real_model_is_steered_held_and_released() -> None:
     prompt = "Once upon a time there was a girl named Lily. She felt very"
-    app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False)
+    app = InspectorApp(LoadSettings(), Settings(), Prefill(prompt, False))
     async with app.run_test(size=(120, 40)) as pilot:
         await idle(pilot)
         own = app.controller.timeline.tip
@@ -426,7 +440,7 @@ async def test_a_session_may_begin_steered() -> None:
     of = Direction("up", 3, floats([0.1] * width, (width,)))
     prompt = "Once upon a time there was a girl"
     tools = with_steering(TOOLS, Steering(of, 2.0, 3))
-    app = InspectorApp(LoadSettings(), Settings(), prompt, chat=False, tools=tools)
+    app = InspectorApp(LoadSettings(), Settings(), Prefill(prompt, False), tools=tools)
     async with app.run_test(size=(120, 40)) as pilot:
         await idle(pilot)
         assert app.controller.timeline.under == (Intervention("direction", 3, None, 2.0, of),)

@@ -6,7 +6,7 @@ import pytest
 from textual.events import Key
 
 from engine import protocol
-from engine.protocol import Deleted, Marked, SearchBeams, Undeleted, Undone
+from engine.protocol import Deleted, Marked, Prefill, SearchBeams, Undeleted, Undone
 from engine.settings import BeamSettings, LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.dialogs.tree import NamingDialog
@@ -255,6 +255,7 @@ async def test_keys_that_come_before_the_next_frame_find_the_tree_as_it_is(rig: 
     for key in "xxxbxNxxu":
         rig.app.post_message(Key(key, key))
     await rig.pilot.pause()
+    await rig.end("MoveTo")
     await rig.press("escape", *"uuuuuuuu")
     assert len(rig.timeline.tree.branches) == count
 
@@ -321,7 +322,7 @@ USED = Settings(temp=1.0, seed=7, max_tokens=8)
 
 
 async def test_branches_and_beams_are_gone_to_deleted_and_brought_back() -> None:
-    app = InspectorApp(LoadSettings(), USED, "Once upon a time", False)
+    app = InspectorApp(LoadSettings(), USED, Prefill("Once upon a time", False))
 
     async with app.run_test(size=(120, 40)) as pilot:
         timeline = lambda: app.controller.timeline  # noqa: E731

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from textual.widgets import Button
 
 from engine import protocol
-from engine.protocol import Ended, Failure, Piece, Tokenized
+from engine.protocol import Ended, Failure, Piece, Prefill, Tokenized
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.views.typed_text import KEYS, OwnTextDialog, place_of, typed_summary
@@ -243,7 +243,7 @@ async def test_hostile_text_reaches_no_terminal_and_the_buttons_stay_in_sight(ri
 
 @pytest.mark.slow
 async def test_the_end_of_a_prompt_is_edited_on_the_real_engine() -> None:
-    app = InspectorApp(LoadSettings(), Settings(max_tokens=3), "Once upon a time", False)
+    app = InspectorApp(LoadSettings(), Settings(max_tokens=3), Prefill("Once upon a time", False))
 
     async with app.run_test(size=(120, 40)) as pilot:
         controller = app.controller
