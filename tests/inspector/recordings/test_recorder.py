@@ -254,7 +254,7 @@ def test_the_screen_saves_engine_and_marks_and_settings(state):
 
     app = run(test, save=state)
     (path,) = state.iterdir()
-    assert app.saved == path
+    assert app.recorder.saved == path
     found = values(path)
     assert isinstance(found[-1], Marked)
     assert found[-1].bookmarked
@@ -266,7 +266,7 @@ def test_a_session_that_isnt_saved_leaves_nothing(state):
     async def test(rig: Rig) -> None:
         await rig.ready(3)
 
-    assert run(test).saved is None
+    assert run(test).recorder.saved is None
     assert not state.exists()
 
 
@@ -275,7 +275,7 @@ def test_a_prompt_without_a_step_is_not_said_to_be_saved(state):
         await rig.ready(0)
         assert rig.app.recorder.path is not None
 
-    assert run(test, save=state).saved is None
+    assert run(test, save=state).recorder.saved is None
     assert list(state.iterdir()) == []
 
 
