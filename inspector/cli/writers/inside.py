@@ -332,27 +332,23 @@ def _token(known: Known, text: str | None) -> Generator[Command, None, int | Non
 # ---- tables -----------------------------------------------------------------------------------
 
 
-def _lens(read: protocol.LensRead, known: Known) -> Iterable[Block]:
-    return lens.document(read, known.path(read.node), known.width if known.on_terminal else None)
-
-
-def _intervened(read: protocol.Intervened) -> Iterator[Block]:
-    yield sentence(f"{interventions.heading(read)}.")
-    yield from interventions.candidates(read)
-
-
 TABLES: Mapping[type[Record], tuple[str, Callable[[Any, Known], Iterable[Block]]]] = {
     protocol.AttentionRead: (
         "Attention", lambda read, known: attention.strongest(read, known.path(read.node), None),
     ),
     protocol.HeadsScored: ("Heads by what they do", lambda read, known: attention.roles(read)),
-    protocol.LensRead: ("Lens", lambda read, known: _lens(read, known)),
+    protocol.LensRead: ("Lens", lambda read, known: lens.document(
+        read, known.path(read.node), known.width if known.on_terminal else None,
+    )),
     protocol.AttributionRead: (
         "Contributions",
         lambda read, known: attribution.bars(read, rows_of(read, range(len(read.parts)))),
     ),
     protocol.HeadsSwept: ("Switched off one at a time", lambda read, known: interventions.strongest(read)),
-    protocol.Intervened: ("Changed", lambda read, known: _intervened(read)),
+    protocol.Intervened: (
+        "Changed",
+        lambda read, known: (sentence(f"{interventions.heading(read)}."), *interventions.candidates(read)),
+    ),
     protocol.ActivationsPatched: ("Activation patching", lambda read, known: patching.patched(read)),
     protocol.PairsPatched: ("Activation patching over pairs", lambda read, known: patching.over_pairs(read)),
     protocol.DirectionMade: ("Direction", lambda read, known: steering.direction(read)),
