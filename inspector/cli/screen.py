@@ -243,15 +243,8 @@ def run_app(
     from inspector.app import InspectorApp
     from inspector.recordings import sessions
 
-    app = InspectorApp(
-        load=load or LoadSettings(),
-        settings=settings or Settings(),
-        prefill=prefill,
-        theme=theme or "",
-        **given,
-    )
-    before = {number: signal.getsignal(number) for number in ENDING}
-    taken = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+    app = InspectorApp(load or LoadSettings(), settings or Settings(), prefill, theme=theme or "", **given)
+    taken = {each: of for each in ENDING if (of := signal.getsignal(each)) is not signal.SIG_IGN}
     for number in taken:
         signal.signal(number, lambda received, _: app.end_by(received))
     gc.freeze()  # what was imported stays
@@ -261,11 +254,11 @@ def run_app(
     finally:
         for number, handler in taken.items():
             signal.signal(number, handler or signal.SIG_DFL)  # None for one that Python did not set
-    if app.saved is not None:
+    if (saved := app.recorder.saved) is not None:
         if app.recorder.notice:
             note(app.recorder.notice)
-        name = sessions.name_of(app.saved) if app.saved.parent == sessions.folder() else str(app.saved)
-        note(f"Session saved: {app.saved}")
+        name = sessions.name_of(saved) if saved.parent == sessions.folder() else str(saved)
+        note(f"Session saved: {saved}")
         note(f"Continue it: inspector --resume {shlex.quote(name)}")
     if app.ended_by is not None:  # as if the signal had no handler
         flush(0)
