@@ -85,7 +85,7 @@ class Settings(SettingsStruct, frozen=True):
         "each draw is a function of seed, position and re-rolls", most=2**64 - 1, group=DRAW
     )] = 0  # fmt: skip
     max_tokens: Annotated[int, Meta(ge=1, le=MOST), Setting(
-        "a run ends after this many tokens", group=STOPS, short="-m"
+        "a run ends once the answer has this many tokens", group=STOPS, short="-m"
     )] = 100  # fmt: skip
     """Maximum number of tokens of the completion, at which a run ends with `length`. A run that begins there or later
     ends after as many more; a run with a `tokens` breakpoint, after that number of tokens."""

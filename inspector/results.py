@@ -467,7 +467,7 @@ class Scores(_OnPath[protocol.ScoreRead]):
     @checked
     def why(self, key: int | None = None, against: int | None = None) -> str:
         """The reason in a sentence."""
-        labels = [token_label(text) for text in self.texts]
+        labels = [quoted(token_label(text)) for text in self.texts]
         return scores.in_words(self.record, labels, self._key(key, against), against)
 
     def _key(self, key: int | None, against: int | None) -> int:

@@ -61,8 +61,8 @@ def cut(value: float, digits: int = 3) -> str:
 
 
 def decimal(value: float, digits: int = 2) -> str:
-    """A number with a true minus: `−0.31`."""
-    return f"{value:.{digits}f}".replace("-", "−")
+    """A number with a true minus, which nothing has not: `−0.31`, `0.00`."""
+    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
 def times(strength: float) -> str:

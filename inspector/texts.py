@@ -23,7 +23,7 @@ def read_text_file(name: str, kind: str, mend: str, otherwise: str) -> str:
     try:
         return decoded(read_regular(typed(name), TEXT_LIMIT), name)
     except FileNotFoundError:
-        raise PromptError(f"There is no {kind} {shorter(name)}.", mend) from None
+        raise PromptError(f"There is no {kind} {shorter(name)!r}.", mend) from None
     except OSError as error:
         message = f"The {kind} {shorter(name)} can't be read: {error.strerror}."
         raise PromptError(message, otherwise) from error

@@ -186,6 +186,7 @@ def combined_facts(facts: Sequence[CaptureFacts]) -> CaptureFacts:
 
 # ---- tokens of the tree, run again -------------------------------------------------------------
 
+REFUSED = "views of the inside are"
 SHORTER = (
     "Tokens that this cache took in as a chunk can't be run again one by one with the same numbers: left out."
 )
@@ -197,7 +198,7 @@ def runner_before(session: Session, node: int, stopped: Stopped = never) -> tupl
     Returns:
         The runner, the number of tokens of the path that were recomputed, and why; empty if none was.
     """
-    session.interventions.refuse(node, "views of the inside are")
+    session.interventions.refuse(node, REFUSED)
     parent = session.tree[node].parent
     if parent == ROOT:
         return session.runner.fresh(), 0, ""
@@ -305,6 +306,7 @@ def capture(
     """
     begun = time.perf_counter()
     session.check_node(node)
+    session.interventions.refuse(node, REFUSED)  # the first token that runs may be the model's own
     depth, chunks = session.tree[node].depth, session.tree.chunks(node)
     stepped = depth - (chunks[-1][1] if chunks else 0)
     shorter = session.kv.chunks_matter and max(1, stepped) < min(tokens, depth)

@@ -340,7 +340,7 @@ BUSY = (
 )
 ABOVE = (
     "{} reaches {:.1f} times the roof, which was measured twice: what it reads fits into the processor's caches, which "
-    "are faster than memory."
+    "are faster than memory, or other programs slowed those measurements."
 )
 HOW = (
     "Decode: the forward pass of the next step on a copy of the cache, without sampling, best of {} after a warm-up, "

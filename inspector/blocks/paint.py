@@ -68,13 +68,20 @@ class PlainInks:
         return self.rich_style
 
 
-def plain_lines(blocks: Iterable[Block], width: int = 120) -> Iterator[str]:
-    """A document as lines of text; a table has all of its columns, however wide."""
+def plain_lines(blocks: Iterable[Block], width: int = 120, fit: bool = False) -> Iterator[str]:
+    """A document as lines of text.
+
+    Args:
+        blocks: From the top.
+        width: Cells of a line.
+        fit: Whether tables lose columns to be no wider; without it they have all, as a file or a pipe takes them.
+    """
     painter = Painter(PlainInks())
     for block in blocks:
         cells = width
         if isinstance(block, Table):
             block = in_words(block)
+        if isinstance(block, Table) and not fit:
             cells = max(width, _cells([each._replace(cells=each.whole) for each in _needs(block, 0)]))
         for row in painter.draw([block], cells, ENDLESS):
             yield "".join(part.text for part in row).rstrip()

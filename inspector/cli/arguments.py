@@ -27,6 +27,7 @@ from inspector.texts import decoded, few, read_text_file
 
 STDIN = "-"
 """Stands for standard input, instead of a file or a text."""
+NO_STDIN = "Give the text in a file, or with -p TEXT."
 STORY = "Once upon a time"
 """The screen's prompt on the bundled model, as raw text: it continues stories."""
 GREETING = "hello"
@@ -34,6 +35,7 @@ GREETING = "hello"
 
 
 NO_PROMPT = Prefill("", False)
+Notes = tuple[str, ...]
 
 
 class CliRequest(Struct):
@@ -63,7 +65,7 @@ class CliRequest(Struct):
         """
         if (names := self.given_settings) is not None:
             self.settings = with_defaults(self.settings, facts.sampling, names)
-        idle = () if self.given is None else _notes(self.given, self.settings, self.load)
+        idle = _notes(self.given or {}, self.settings, self.load, facts.context_window)
         self.notes += idle
         return idle
 
@@ -129,8 +131,8 @@ def known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     return {field.name: values[field.name] for field in fields(kind) if field.name in values}
 
 
-def _notes(values: Mapping[str, Any], settings: Settings, load: LoadSettings) -> tuple[str, ...]:
-    """The flags that have no effect together with the others: one sentence each."""
+def _notes(values: Mapping[str, Any], settings: Settings, load: LoadSettings, window: int | None) -> Notes:
+    """The flags that have no effect together with the others, or not yet: one sentence each."""
     given = [each for each in BY_NAME.values() if each.name in values]
     default = "" if "temp" in values or "preset" in values else ", the default of this model"
     notes = [
@@ -143,6 +145,13 @@ def _notes(values: Mapping[str, Any], settings: Settings, load: LoadSettings) ->
         for each in given
         if each.needs and not (needed := BY_NAME[each.needs]).on(settings if each in FIELDS else load)
     ]
+    if "kv_bits" in values and "quantized_kv_start" not in values:
+        begins = f"{load.quantized_kv_start:,} tokens (this model's context: {window or 'unknown'})"
+        notes.append(
+            f"--kv-bits takes effect from {begins} on. Give --quantized-kv-start 0 to begin at once."
+        )
+    if "min_tokens" in values and settings.min_tokens > settings.max_tokens:
+        notes.append("--min-tokens is more than --max-tokens, which ends the run before.")
     return tuple(notes)
 
 
@@ -173,7 +182,7 @@ def _prompt(args: argparse.Namespace, default: bool, model: str) -> tuple[str, b
     if args.prompt is not None and args.prompt_file is not None:
         raise PromptError("--prompt and --prompt-file were both given.", "Leave one of them out.")
     if args.prompt is not None:
-        text = typed_text(args.prompt, "Give the prompt with --prompt TEXT.")
+        text = typed_text(args.prompt)
     elif args.prompt_file is not None:
         text = read_file(args.prompt_file, "prompt file")
     elif default:
@@ -186,27 +195,26 @@ def _prompt(args: argparse.Namespace, default: bool, model: str) -> tuple[str, b
     return text, False if args.ignore_chat_template else args.chat
 
 
-def typed_text(text: str, instead: str) -> str:
+def typed_text(text: str) -> str:
     """A text of the command line with its escapes, or as `-` that of standard input; errors as for `read_stdin`."""
-    return read_stdin(instead) if text == STDIN else unescaped(text)
+    return read_stdin() if text == STDIN else unescaped(text)
 
 
-def read_stdin(instead: str, source: str = "Standard input") -> str:
+def read_stdin(source: str = "Standard input") -> str:
     """The text of standard input.
 
     Args:
-        instead: What to do if it can't be read, as a sentence.
         source: What it is called in a message.
 
     Raises:
         PromptError: It is closed, can't be read, isn't UTF-8, or has more than `TEXT_LIMIT` bytes.
     """
     if sys.stdin is None:
-        raise PromptError("Standard input is closed.", instead)
+        raise PromptError("Standard input is closed.", NO_STDIN)
     try:
         content = read_at_most(sys.stdin.buffer, TEXT_LIMIT)
     except OSError as error:
-        raise PromptError(f"Standard input can't be read: {error.strerror}.", instead) from error
+        raise PromptError(f"Standard input can't be read: {error.strerror}.", NO_STDIN) from error
     if len(content) > TEXT_LIMIT:
         raise PromptError(f"Standard input has more than {TEXT_LIMIT >> 20} MiB.", "Give a shorter text.")
     return decoded(content, source)
@@ -224,21 +232,20 @@ def read_file(name: str, kind: str = "file", mend: str = "Check the path's spell
         PromptError: It isn't there, can't be read, isn't a regular file in UTF-8, or has more than `TEXT_LIMIT` bytes.
     """
     if name == STDIN:
-        return read_stdin("Give the text in a file.")
+        return read_stdin()
     with suppress(OSError, ValueError):
         if name.startswith("/dev/") and os.path.samestat(os.stat(name), os.fstat(0)):
-            return read_stdin("Give the text in a file.", name)
+            return read_stdin(name)
     otherwise = "Give a regular file, or pipe it into standard input (-)."
     return read_text_file(name, kind, mend, otherwise)
 
 
-def given_text(file: str | None, prompt: str | None, command: str, purpose: str, flag: str = "") -> str:
+def given_text(file: str | None, prompt: str | None, purpose: str, flag: str = "") -> str:
     """The text that a command reads, from a file, from standard input (`-`) or as typed.
 
     Args:
         file: Its path.
         prompt: The text as it was typed.
-        command: Named if the text is missing: `inspector score`.
         purpose: What is done with it: `score`.
         flag: That names the file; empty for a positional argument.
 
@@ -249,11 +256,8 @@ def given_text(file: str | None, prompt: str | None, command: str, purpose: str,
         which = "No text was given." if file is None else f"{flag or 'A FILE'} and --prompt were both given."
         named = f"Name a file with {flag}" if flag else "Name a file"
         raise PromptError(which, f"{named}, or - for standard input, or give the text with -p TEXT.")
-    if file is None or file == STDIN:
-        instead = f"Give the text as a file: {f'{command} {flag}'.rstrip()} FILE."
-        text = typed_text(STDIN if prompt is None else prompt, instead)
-    else:
-        text = read_file(file, mend=f"Check the path's spelling, or give the text itself: {command} -p TEXT.")
+    mend = "Check the path's spelling, or give the text itself with -p TEXT."
+    text = typed_text(prompt) if prompt is not None else read_file(file or STDIN, mend=mend)
     if not text:
         raise PromptError(f"The text is empty: there is nothing to {purpose}.", "Give some text.")
     return text
@@ -273,39 +277,35 @@ def grammar_from(args: argparse.Namespace) -> Grammar | None:
     Raises:
         EngineError: Two are given, a file can't be read, or it is no grammar.
     """
-    values = ((flag, getattr(args, name, None)) for name, flag in GRAMMAR_FLAGS.items())
-    given = {flag: value for flag, value in values if value is not None}
-    if not given:
-        return None
+    values: dict[str, Any] = {flag: getattr(args, name, None) for name, flag in GRAMMAR_FLAGS.items()}
+    given = [flag for flag, value in values.items() if value is not None]
     if len(given) > 1:
         raise PromptError(f"{' and '.join(given)} were given.", "Give one of them: a text has one grammar.")
-    ((flag, value),) = given.items()
     try:
-        return check(_grammar(flag, value))
+        return check(_grammar(given[0], values[given[0]])) if given else None
     except SettingsError as error:
-        raise EngineError(f"{flag}: {error.message}", error.hint) from None
+        raise EngineError(f"{given[0]}: {error.message}", error.hint) from None
 
 
 def _grammar(flag: str, value: str) -> Grammar:
     if flag == "--regex":
         return Grammar("regex", unescaped(value))
     if flag == "--choices":
+        if value and not all(value.split(",")):
+            raise SettingsError("choices", f"one of {value!r} is empty.", "Take out the comma too many.")
         return choices(tuple(value.split(",")))
     if flag == "--json-schema" and value.lstrip().startswith("{"):
         return Grammar("json-schema", value)
-    text = read_file(value, "grammar file")
     if flag == "--json-schema":
-        return Grammar("json-schema", text)
+        return Grammar("json-schema", read_file(value, "schema file", "A schema itself begins with {."))
+    text = read_file(value, "grammar file")
     return Grammar("gbnf" if PurePath(value).suffix == ".gbnf" or "::=" in text else "lark", text)
 
 
 # ---- a chat: a whole conversation from a file, and what else the model's chat template gets ---
 
-INSTEAD = {
-    "prompt": "--prompt", "prompt_file": "--prompt-file", "file": "FILE", "system_prompt": "--system-prompt",
-    "ignore_chat_template": "--ignore-chat-template",
-}  # fmt: skip
-"""Flags that a conversation takes the place of."""
+INSTEAD = "prompt", "prompt_file", "file", "system_prompt", "ignore_chat_template"
+"""Values of flags that a conversation takes the place of."""
 
 
 def chat_from(args: argparse.Namespace) -> tuple[tuple[Message, ...], ChatOptions, tuple[str, ...]]:
@@ -347,11 +347,11 @@ def idle(args: argparse.Namespace, flag: str, so: str = "without") -> tuple[str,
 
 
 def _conversation(args: argparse.Namespace) -> tuple[tuple[Message, ...], str, tuple[str, ...]]:
-    clash = next((flag for name, flag in INSTEAD.items() if getattr(args, name, None)), None)
-    if clash is not None:
+    if clash := next((name for name in INSTEAD if getattr(args, name, None)), ""):
+        flag = "FILE" if clash == "file" else f"--{clash.replace('_', '-')}"
         system = 'Put it into the file as {"role": "system", ...}.'
         hint = system if "system" in clash else "Leave one of them out."
-        raise PromptError(f"--messages and {clash} were both given.", hint)
+        raise PromptError(f"--messages and {flag} were both given.", hint)
     source = "Standard input" if args.messages == STDIN else shorter(args.messages)
     value = parsed_json(source, read_file(args.messages, "file of messages"))
     fields = value if isinstance(value, dict) else {"messages": value}

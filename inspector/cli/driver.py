@@ -95,6 +95,8 @@ class Summary:
         self.latest: protocol.Step | protocol.Prefilled | None = None
         """The record that has the state of the KV cache and the memory at the end."""
         self.steps = 0
+        self.steered = False
+        """True if the prompt's last token ran again under interventions: it is none of the steps."""
         self.pending = b""
         """Bytes of a character that the last token left unfinished."""
         self.reason: protocol.FinishReason = "cancelled"
@@ -126,7 +128,8 @@ class Summary:
                 self.latest, self.pending = record, record.pending
                 prompt = self.prefilled.tokens if self.prefilled is not None else ()
                 if record.origin == "intervened" and prompt and record.position <= prompt[-1].position:
-                    return ""  # a token of the prompt, run again under interventions
+                    self.steered = True
+                    return ""  # the prompt's last token, run again under interventions
                 self.steps += 1
                 if record.ms.cold:
                     self.cold_ms = record.ms.total

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from os import _exit
-from typing import NoReturn, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from engine.errors import EngineError
+
+if TYPE_CHECKING:
+    from inspector.blocks.blocks import Column
 
 OK, FAULT, BAD_INPUT, NOT_SHOWN, INTERRUPTED = 0, 1, 2, 3, 130
 BROKEN, UNDECIDED = 3, 4
@@ -46,14 +50,14 @@ def write(lines: Iterable[str]) -> int:
     return OK
 
 
-def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    """The lines of a table, as wide as it is; a column whose head begins with > is aligned at the right."""
-    from inspector.blocks.blocks import Column, Table, TableRow
+def table(columns: Iterable[Column], rows: Iterable[Iterable[str]], fit: bool = False) -> Iterator[str]:
+    """The lines of a table: with `fit` no wider than the terminal, if standard output is one."""
+    from inspector.blocks.blocks import Table, TableRow
     from inspector.blocks.paint import plain_lines
     from inspector.display import visible
 
-    columns = [Column(head.removeprefix(">"), "right" if head[:1] == ">" else "left") for head in heads]
-    return plain_lines([Table(tuple(columns), [TableRow(tuple(map(visible, row))) for row in rows])])
+    made = Table(tuple(columns), [TableRow(tuple(map(visible, row))) for row in rows])
+    return plain_lines([made], shutil.get_terminal_size().columns, fit and output().isatty())
 
 
 def leave_at_once(code: int) -> NoReturn:

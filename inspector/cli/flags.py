@@ -7,12 +7,11 @@ differ. Nothing heavy is imported, so that `--help` is instant.
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import re
 import shlex
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -27,8 +26,17 @@ STEER = "FILE[:STRENGTH[@LAYER]]"
 """Name of a direction in the help, with its strength and layer."""
 DOCUMENTS = ("html", "md", "csv", "txt", "svg")
 """Kinds of documents that a recording is written as."""
+EXAMPLES = {
+    "inspector completion": "inspector completion bash",
+    "inspector diff": "inspector diff pocket --bits 4 --text FILE, or inspector diff A B -p TEXT",
+    "inspector lesson": "inspector lesson new my-lesson.md, then inspector lesson check my-lesson.md",
+    "inspector open": "inspector open requests.har, or inspector open requests.har 3",
+}
+"""What to type, for the commands that need an argument."""
 METAVARS = {"float": "X", "int": "N", "texts": "TEXT", "biases": "ID=VALUE"}
 """Name of a flag's value in the help, by the kind of its setting."""
+BIASES = """add VALUE to the logit of a token, which is named by its id or its text: 451=-5, '" cat"=2'; without a VALUE
+it is forbidden; may be repeated"""
 Flags = Mapping[str, "str | tuple[str, dict[str, Any]] | Flags"]
 """Flags, or groups of them, as `add` takes them."""
 
@@ -47,9 +55,16 @@ class Parser(argparse.ArgumentParser):
         """Raise what `argparse` would print with the usage."""
         flag, _, fault = message.removeprefix("argument ").partition(": ")
         hint = f"See `{self.prog} --help`."
+        if flag == "the following arguments are required":
+            raise EngineError(
+                f"{self.prog} needs {fault.replace(', ', ' and ')}.", f"Such as: {EXAMPLES[self.prog]}."
+            )
         if fault == "expected one argument":
             hint = f"A value that begins with - is given as {flag.partition('/')[0]}=VALUE."
-        raise EngineError(f"{message.removeprefix('argument ')}.", hint)
+        if of := re.fullmatch(r"invalid choice: (.+) \(choose from (.+)\)", fault):
+            fault = f"must be one of {of[2].replace(chr(39), '')}, not {of[1]}"
+        fault = fault.replace("invalid float value: ", "must be a number, not ")
+        raise EngineError(f"{flag}: {fault}." if fault else f"{flag}.", hint)
 
 
 def command_parser(name: str, description: str | None, epilog: str | None, flags: Flags) -> Parser:
@@ -62,33 +77,14 @@ def command_parser(name: str, description: str | None, epilog: str | None, flags
         flags: As for `add`.
     """
     prog = f"inspector {name}".rstrip()
-    made = Parser(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
+    arguments = [each.split()[-1] for each in flags if each[0] != "-" and not each.endswith(":")]
+    usage = " ".join([prog, *arguments, "[flags]"])
+    made = Parser(prog=prog, usage=usage, description=description, epilog=epilog, allow_abbrev=False)
     add(made, flags)
     return made
 
 
 # ---- values of flags ----------------------------------------------------------------------------
-
-
-def between(most: float, least: float = 0.0) -> Callable[[str], float]:
-    """Reads a number between two bounds.
-
-    Args:
-        most: It may be; infinity where it has no upper bound.
-        least: It may be.
-    """
-
-    def read(typed: str) -> float:
-        try:
-            value = float(typed)
-        except ValueError:
-            value = math.nan
-        if not (least <= value <= most and math.isfinite(value)):
-            upper = f" to {most:g}" if math.isfinite(most) else " up"
-            raise argparse.ArgumentTypeError(f"must be a number from {least:g}{upper}, not {typed!r}")
-        return value
-
-    return read
 
 
 def whole(text: str) -> int:
@@ -165,7 +161,7 @@ THEME: Flags = {
 }
 SYSTEM: Flags = {"--system-prompt TEXT": "system message of the chat template"}
 CHAT: Flags = {
-    "--messages FILE": "a conversation as JSON, in place of a prompt: a list of objects with role and content, or "
+    "--messages FILE": "a conversation as JSON, instead of a prompt: a list of objects with role and content, or "
                        '{"messages": [...], "tools": [...]}; - reads standard input',
     "--chat-template-config JSON": "variables for the chat template, as a JSON object, such as "
                                    """'{"enable_thinking": false}'""",
@@ -209,7 +205,7 @@ def settings(fields: Iterable[Setting], read: Callable[[str], Any] | None = None
             case "texts":
                 flags[spelling] = several, {"action": "append", "type": unescaped}
             case "biases":
-                flags[spelling] = f"{field.help}; may be repeated", {"action": "extend", "type": field.biases}
+                flags[spelling] = BIASES, {"action": "extend", "type": field.biases}
             case _:
                 default = "random" if field is BY_NAME["seed"] else field.format(field.default)
                 default = f"the model's own, or else {default}" if field.name in MODELS_OWN else default
@@ -274,49 +270,38 @@ def parsed(
         except UnicodeEncodeError:
             hint = "Put a prompt into a UTF-8 file: --prompt-file."
             raise EngineError(f"The argument {argument!a} is not UTF-8.", hint) from None
-    flag = _unknown_flag(parser, argv)  # before an argument that is missing, which it may be the cause of
+    joined, flag = _joined(parser, argv)
     unknown = [flag] if flag else []
-    if not unknown:
+    if not unknown:  # before an argument that is missing, which an unknown flag may be the cause of
         with flag_errors():
             parse = parser.parse_known_intermixed_args if parser.intermixed else parser.parse_known_args
-            args, left = parse(_joined(parser, argv))
+            args, left = parse(joined)
         unknown = [argument for argument in left if argument != "--"]
     if not unknown:
         return args
     raise answer(unknown, argv, parser, parsers)
 
 
-def _unknown_flag(parser: Parser, argv: Sequence[str]) -> str:
-    """The first argument that is written as a flag and is none; empty if all are flags."""
-    known, before = parser._option_string_actions, ""
-    for argument in argv:
-        if argument == "--":
-            break
-        is_value = before in known and known[before].nargs is None
-        # -prompt, which argparse takes for -p rompt
-        single = f"-{argument}" in known and argument not in known
-        double = argument.startswith("--") and " " not in argument and argument.partition("=")[0] not in known
-        if (single or double) and not is_value:
-            return argument
-        before = argument
-    return ""
+def _joined(parser: Parser, argv: Sequence[str]) -> tuple[list[str], str]:
+    """The arguments, a value that begins with a hyphen joined to its flag, and the first flag that is none.
 
-
-def _joined(parser: Parser, argv: Sequence[str]) -> list[str]:
-    """The arguments, a value that begins with a hyphen joined to its flag: argparse takes -hello for -h ello."""
-    known, joined, left = parser._option_string_actions, [], deque(argv)
+    argparse takes -hello for -h ello, and -prompt for -p rompt.
+    """
+    known, joined, left = parser._option_string_actions, list[str](), deque(argv)
     while left and left[0] != "--":
         argument = left.popleft()
-        if left and argument in known and known[argument].nargs is None and _is_value(left[0], known):
-            argument += f"={left.popleft()}"
+        name, lacks_hyphen = argument.partition("=")[0], f"-{argument}" in known and argument not in known
+        if lacks_hyphen or (argument.startswith("--") and " " not in argument and name not in known):
+            return joined, argument
+        if argument in known and known[argument].nargs is None and left:
+            value = left.popleft()
+            name, one_hyphen = value.partition("=")[0], value.startswith("-") and not value.startswith("--")
+            if one_hyphen and value not in known and f"-{name}" not in known:
+                argument += f"={value}"
+            else:
+                joined, argument = [*joined, argument], value
         joined.append(argument)
-    return [*joined, *left]
-
-
-def _is_value(argument: str, known: Container[str]) -> bool:
-    """True if an argument that begins with one hyphen is no flag, nor one that lacks a hyphen, as -prompt does."""
-    one_hyphen = argument.startswith("-") and not argument.startswith("--")
-    return one_hyphen and argument not in known and f"-{argument.partition('=')[0]}" not in known
+    return [*joined, *left], ""
 
 
 @contextmanager
@@ -366,13 +351,24 @@ FOREIGN: Mapping[str, str] = {
 }
 """Flags of other programs (transformers, llama.cpp, vLLM, OpenAI's API) that no close match finds, and ours."""
 WORDS = {
-    "help": "--help",
-    "version": "--version",
-    "resume": "--resume",
-    "list": "sessions",
-    "compare": "diff",
+    "help": "inspector --help",
+    "version": "inspector --version",
+    "resume": "inspector --resume",
+    "list": "inspector sessions",
+    "compare": "inspector diff A B",
+    "inside": "inspector show VIEW",
+    "race": "inspector show race",
+    "profile": "inspector show time",
+    "keys": "inspector --keys",
+    "bits": "inspector diff A --bits N",
+    "prefix": "inspector open FILE N",
+    "record": "mitmdump --mode reverse:URL --set hardump=FILE, and then: inspector open FILE",
+    "bench": "mlx_lm.benchmark",
+    "serve": """python -c 'import textual_serve.server as t; t.Server("inspector").serve()'""",
+    "engine": "ssh -t HOST inspector",
+    "notes": "inspector learn LESSON --present",
 }
-"""Words of other programs' command lines, and what is typed here after `inspector`."""
+"""Words that are no subcommands here, or not any more, and what is typed instead."""
 
 
 def answer(
@@ -430,14 +426,19 @@ def _word(word: str, argv: Sequence[str], parser: Parser, subcommands: Sequence[
     if "-p" in before or "--prompt" in before:
         return EngineError(message, "Put a prompt of several words in quotes.")
     if parser.prog == "inspector" and word:
+        if before and names_model(word):
+            return EngineError(
+                message, f"Put the model first, and one alone: inspector {shlex.quote(word)} [flags]."
+            )
         if word in subcommands:
             return EngineError(message, f"Put {word} first: inspector {word} ...")
         message = f"{shorter(word)!r} is neither a model nor a subcommand of inspector."
         if word.endswith((".trace", ".trace.zst")):
             return EngineError(message, f"Did you mean inspector replay {shlex.quote(word)}?")
         a_name = len(word) <= LONGEST_ECHO and "/" not in word  # some/model is no misspelt `models`
-        near = _nearest(word.lower(), subcommands, POSSIBLE) if a_name else ""
-        if near := WORDS.get(word.lower(), near):
+        if instead := WORDS.get(word.lower()):
+            return EngineError(message, f"Type: {instead}")
+        if a_name and (near := _nearest(word.lower(), subcommands, POSSIBLE)):
             return EngineError(message, f"Did you mean inspector {near}?")
     typed = shlex.quote(word) if len(word) <= LONGEST_ECHO else "TEXT"
     for flag, what, fits in (

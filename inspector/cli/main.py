@@ -42,20 +42,6 @@ SUBCOMMANDS: Mapping[str, tuple[str, str]] = {
 }  # fmt: skip
 """Module in `inspector.cli.subcommands` and purpose of each, in the order of the help. The parser of `show race` is
 made by `show_race_parser` there, and `run_show_race` runs it. A module is imported when its subcommand is run."""
-REPLACED: Mapping[str, str] = {
-    "inside": "inspector show VIEW",
-    "race": "inspector show race",
-    "profile": "inspector show time",
-    "keys": "inspector --keys",
-    "bits": "inspector diff A --bits N",
-    "prefix": "inspector open FILE N",
-    "record": "mitmdump --mode reverse:URL --set hardump=FILE, and then: inspector open FILE",
-    "bench": "mlx_lm.benchmark",
-    "serve": """python -c 'import textual_serve.server as t; t.Server("inspector").serve()'""",
-    "engine": "ssh -t HOST inspector",
-    "notes": "inspector learn LESSON --present",
-}
-"""Subcommands of before, and what is typed instead."""
 MODEL = "MODEL: pocket (the bundled model), a directory, or a hub id such as mlx-community/Qwen3-0.6B-4bit"
 TAB = (
     "For tab completion put this line into ~/.bashrc (zsh and fish: inspector completion --help):",
@@ -97,8 +83,6 @@ def _run(argv: Sequence[str]) -> int:
         from inspector.cli.subcommands.lists import complete
 
         complete(*_parsers().values())
-    if argv and argv[0] in REPLACED:
-        raise EngineError(f"There is no inspector {argv[0]} any more.", f"Type: {REPLACED[argv[0]]}")
     if name := next((name for name in (" ".join(argv[:2]), *argv[:1]) if name in SUBCOMMANDS), ""):
         module = _module(name)
         args = parsed(_parser(name), argv[len(name.split()) :], _parsers)

@@ -59,7 +59,7 @@ def screen_parser() -> flags.Parser:
         "--second-model MODEL": "compare with a second model, token by token: pocket, a directory, or a hub id "
                                 f"({key_for('second_model')} shows both)",
         **second_model_flags("second-model-"),
-        "--second-model-system-prompt TEXT": "system prompt for the second model, in place of the conversation's",
+        "--second-model-system-prompt TEXT": "system prompt for the second model, instead of the conversation's",
         "session:": "",
         "--resume [FILE]": ("continue the last session, or FILE: a path, or a name that `inspector sessions` lists",
                             {"const": ""}),
@@ -85,14 +85,10 @@ def run_screen(args: argparse.Namespace) -> int:
     if args.version:
         print(f"inspector {version()}", file=output())
         return OK
-    if args.keys:
-        from inspector.cli.subcommands.lists import list_keys
+    if args.keys or args.plugins:
+        from inspector.cli.subcommands import lists
 
-        return list_keys(args.keys_jsonl)
-    if args.plugins:
-        from inspector.cli.subcommands.lists import list_plugins
-
-        return list_plugins(args.keys_jsonl)
+        return (lists.list_keys if args.keys else lists.list_plugins)(args.keys_jsonl)
     if args.keys_jsonl:
         raise EngineError("--jsonl has no effect on the screen.", "Use inspector generate, or add --keys.")
     check_terminal(args.prompt == "-")
@@ -159,12 +155,13 @@ def breakpoint_flags() -> flags.Flags:
     """The flags of the breakpoints, made from `engine.breakpoints.CONDITIONS`."""
     made: dict[str, tuple[str, dict[str, Any]]] = {}
     for condition in CONDITIONS:
-        label = f"{condition.label}: {condition.help}".replace("%", "%%")
-        if condition.form == "text":
-            label += r"; \n and \t are escapes"
         value = {"text": "TEXT", "regex": "REGEX"}.get(
             condition.form, "N" if condition.kind == "int" else "X"
         )
+        bound = f" {value}" if condition.label.endswith(("above", "below")) else ""
+        label = f"{condition.label}{bound}: {condition.help}".replace("%", "%%")
+        if condition.form == "text":
+            label += r"; \n and \t are escapes"
         how: dict[str, Any] = {"type": partial(_read_condition, condition)}
         if condition.kind == "flag":
             value, how = "", flags.NONE

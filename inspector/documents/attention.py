@@ -168,7 +168,7 @@ class Order(NamedTuple):
 ORDERS = (
     Order("by place", "a row for each layer, a column for each head", lambda each: None),
     Order("previous token", "mean share on the token right before", lambda each: each.previous, "previous-token"),
-    Order("same token again", "induction: mean share on what followed earlier occurrences of the token that looks",
+    Order("induction", "mean share on what followed earlier occurrences of the token that looks",
           lambda each: each.induction, "induction"),
     Order("duplicate token", "mean share on earlier occurrences of the token that looks",
           lambda each: each.duplicate, "duplicate-token"),
@@ -474,8 +474,9 @@ def roles(scored: HeadsScored) -> Iterator[Block]:
         for order in ROLES
         for value, each in best_of(order, scored.heads)[:ROLE_HEADS]
     ]  # fmt: skip
-    shown = Column("as a"), Column("head"), number("share of its attention"), Column()
-    yield Table((*shown, number("on the first token"), number("entropy bits")), rows)
+    shown = Column("as a"), Column("head"), number("share of its attention", short="its share"), Column()
+    others = number("on the first token", 2, short="on the first"), number("entropy bits", 2, short="entropy")
+    yield Table((*shown, *others), rows)
 
 
 # ---- in an export -------------------------------------------------------------------------------

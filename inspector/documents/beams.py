@@ -442,7 +442,9 @@ def _beat(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[E
     rows = []
     for rank, each in [*enumerate(ended.ranking, 1), ("greedy", ended.greedy)]:
         said = element("span", visible(each.text + each.end), class_="said")
-        rows.append(row(str(rank), said, f"{each.logprob:.3f}", f"{each.score:.3f}", count(each.length)))
+        rows.append(
+            row(str(rank), said, decimal(each.logprob, 3), decimal(each.score, 3), count(each.length))
+        )
     yield table("Beam search", ("rank", "text", "logprob", "score", "tokens"), rows, class_="plain")
 
 

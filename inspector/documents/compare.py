@@ -22,7 +22,7 @@ from engine.timing import warm
 from engine.tree import common_prefix
 from inspector import scales
 from inspector.keys import key_for
-from inspector.scales import METRIC, bits, counted, others_prob, percent, share
+from inspector.scales import METRIC, bits, counted, others_prob, percent
 from inspector.state.branches import ROOT
 from inspector.state.conditions import by_token
 from inspector.state.session_tree import Item, SessionTree, numbered, quoted_label, shared
@@ -420,7 +420,7 @@ def _ends(comparison: Comparison, tokens: int) -> str:
 
 def divergence_words(comparison: Comparison) -> tuple[str, str]:
     """The token at which two branches diverge, and how much of the rest is the same."""
-    words = _diverges(comparison)
+    words = _diverges(comparison).replace(" here, after", " after")
     return f"{words[0].upper()}{words[1:]}", summary(comparison)
 
 
@@ -501,15 +501,13 @@ def _probabilities(comparison: Comparison) -> str:
         return "; their probabilities are the same, too."
     most = changed[0]
     if abs(most.prob) < LEAST_SEEN:
-        return f"; their probabilities differ by no more than {share(abs(most.prob))}."
-    label = quoted_label(most.left)
-    return (
-        f", but their probabilities differ: largest at {numbered(most.left)}, {label}: "
-        f"{change_words(most)}. {key_for('compare.largest')} goes there."
-    )
+        return f"; their probabilities differ by less than {100 * LEAST_SEEN:g} %."
+    where = f"that of {quoted_label(most.left)} most, at {numbered(most.left)}"
+    change = change_words(most, divergence=False)
+    return f", but their probabilities differ, {where}: {change}. {key_for('compare.largest')} goes there."
 
 
-def change_words(change: TokenChange, divergence: bool = True) -> str:
+def change_words(change: TokenChange, divergence: bool) -> str:
     """A change in figures: `62.00 % → 41.00 % (KL at least 0.13 bits)`; or without its divergence."""
     assert change.left.prob is not None
     assert change.right.prob is not None

@@ -37,7 +37,7 @@ NAMES: dict[str, str] = {
 }  # fmt: skip
 NEAR = 0.5
 """The share of the roof from which on it limits a forward pass."""
-CACHED = "what it reads stays in the processor's caches, which are faster"
+CACHED = "what it reads stays in the processor's caches, or other programs slowed that measurement"
 BARS = Column(cells=(4, 999), priority=2)
 
 
@@ -137,10 +137,11 @@ def roof(roofline: RooflineMeasured, in_full: bool = False) -> Iterator[Block]:
     yield Drawn(partial(_roof, roofline), (7, 13))
     facts = [
         *((name, _limited(work, roofline, in_full)) for name, work in works(roofline)),
+        *(("note", note) for note in roofline.notes),
         ("memory", f"{roofline.bandwidth_gbs:.3g} GB/s: {roofline.bandwidth_how}"),
         ("matmul", f"{roofline.matmul_gflops:.3g} GFLOP/s: {roofline.matmul_how}"),
         ("ridge", f"{roofline.ridge:.3g} operations a byte: below it memory is the limit, above it arithmetic"),
-        *(("note", note) for note in roofline.notes), ("how", roofline.how),
+        ("how", roofline.how),
     ]  # fmt: skip
     yield Facts(tuple(facts))
 

@@ -165,7 +165,8 @@ def listed(
     yield Table((*COLUMNS, Column(cells=(4, 999), priority=2, ends=ends)), rows, at, least=6)
     jumps = read.chooses and not read.held_experts and read.method == "integrated"
     said = [complete_words(read), JUMPS * jumps, *map(visible, read.notes), MEANINGS[read.method]]
-    yield from sentences([f"{method_words(read).capitalize()}.", *said] if at is not None else said)
+    method = method_words(read)
+    yield from sentences([f"{method[0].upper()}{method[1:]}.", *said] if at is not None else said)
 
 
 def _row(label: str, place: str, share: float, value: float, tone: str = "") -> TableRow:

@@ -38,7 +38,7 @@ TOTAL = (
 
 def heading(tried: Intervened) -> str:
     """The interventions."""
-    return interventions_words(tried.interventions)
+    return interventions_words(tried.interventions, exact=True)
 
 
 def candidates(tried: Intervened) -> Iterator[Block]:

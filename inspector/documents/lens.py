@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
+
 from engine.protocol import LensColumn, LensRead, Record
 from inspector.blocks.blocks import Block, Cell, Column, Table, TableRow, Text, number, sentence
 from inspector.blocks.page import page_table
+from inspector.blocks.paint import plain_lines
 from inspector.display import token_label
 from inspector.documents.parts import ExportPart, looked_at
-from inspector.scales import percent
+from inspector.scales import counted, percent
 from inspector.state.inside import Answers
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
@@ -26,11 +29,26 @@ def depth_of(columns: Sequence[LensColumn]) -> int:
     return min((len(column.cells) for column in columns), default=0)
 
 
-def document(read: LensRead, path: Sequence[Item]) -> Iterator[Block]:
-    """A column for each position, a row for each layer, the last one on top; nothing without any layer."""
+def document(read: LensRead, path: Sequence[Item], width: int | None = None) -> Iterator[Block]:
+    """A column for each position, a row for each layer, the last one on top; nothing without any layer.
+
+    Args:
+        read: The lens.
+        path: The tokens up to the last position.
+        width: Cells for as many of the last positions as fit; None for all positions.
+    """
     labels = {item.node: token_label(item.text, item.raw) for item in path}
+    heads = [labels.get(column.node, "") for column in read.columns]
     if depth_of(read.columns):
-        yield _layers(read.columns, [labels.get(column.node, "") for column in read.columns])
+        for left in range(len(heads)):
+            table = _layers(read.columns[left:], heads[left:])
+            if width is None or max(map(cell_len, plain_lines([table]))) <= width:
+                break
+        yield table
+        if left:
+            yield sentence(
+                f"{counted(left, 'earlier position')} left out: a wider terminal has room for more."
+            )
         yield sentence(
             "Marked: the layer ranks first what the last layer does. Early layers were not trained to be read so."
         )

@@ -36,7 +36,7 @@ from inspector.blocks.page import elements, page_table
 from inspector.display import quoted, token_label, token_text, truncate, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.keys import with_keys
-from inspector.scales import count, counted, signed
+from inspector.scales import count, counted, decimal, signed
 from inspector.state.inside import Answers
 from inspector.state.patching import alignment_words
 from inspector.state.session_tree import Item
@@ -150,8 +150,8 @@ def over_pairs(read: PairsPatched) -> Iterator[Block]:
 
 
 def _mean(each: PlaceShares, place: int) -> Cell:
-    mean, spread = each.means[place], each.spreads[place]
-    return Shaded(f"{mean:.2f} ± {spread:.2f}", SHARES.step(mean), f"{mean:.2f}±{spread:.2f}")
+    mean, spread = decimal(each.means[place]), decimal(each.spreads[place])
+    return Shaded(f"{mean} ± {spread}", SHARES.step(each.means[place]), f"{mean}±{spread}")
 
 
 def _pair(each: PairPatched) -> TableRow:

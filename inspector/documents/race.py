@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import statistics
-import textwrap
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from xml.etree.ElementTree import Element
 
+from rich.segment import Segment
+
 from engine.protocol import RaceOpened, RaceStep
-from inspector.blocks.blocks import Table, TableRow, number
+from inspector.blocks.blocks import GAP, Block, Drawn, Facts, Table, TableRow, number
 from inspector.blocks.page import element, hint, page_table
-from inspector.blocks.paint import plain_lines
 from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.scales import count, milliseconds, ms, size
 from inspector.state.measured import Measured
@@ -26,8 +26,10 @@ LEFT, RIGHT = 10, 26
 LEAST_CHART, MOST_CHART = 24, 90
 ROOM = 1.1
 """Height of the chart over the highest median of a window: single steps beyond it are drawn at its edge."""
-NAMES = "tokens", "cache", "no cache", "times", "cache so far", "no cache so far", "KV held", "KV dropped"
-COLUMNS = tuple(map(number, NAMES))
+COLUMNS = (
+    number("tokens"), number("cache"), number("no cache"), number("times"), number("cache so far"),
+    number("no cache so far"), number("KV held", 3), number("KV dropped", 2),
+)  # fmt: skip
 RECENT = 7
 """Steps whose median is shown as the pace at the beginning and now, so that the figures can be read."""
 
@@ -41,21 +43,16 @@ def progress(opened: RaceOpened, step: RaceStep) -> str:
     return f"{progress_bar(done, total)} {step.tokens}/{opened.last} tokens, about {rest} left"
 
 
-def report(opened: RaceOpened, steps: Sequence[RaceStep], columns: int) -> str:
-    """The table, the chart, the verdict and how it was measured.
-
-    Args:
-        opened: How the race began.
-        steps: At least one.
-        columns: Of the terminal.
-    """
-    width = min(100, max(40, columns - 2))
-    how = textwrap.wrap(opened.how, width, initial_indent="  ", subsequent_indent="  ")
-    table = plain_lines([Table(COLUMNS, [*map(_row, windows(steps))])])
+def document(opened: RaceOpened, steps: Sequence[RaceStep]) -> Iterator[Block]:
+    """The table, the chart, the verdict and how it was measured; of at least one step."""
+    yield Table(COLUMNS, [*map(_row, windows(steps))], whole=True)
+    yield GAP
+    yield Drawn(
+        lambda on, width, height: [[Segment(line)] for line in chart(steps, width)], (CHART_ROWS + 3,) * 2
+    )
     cached, uncached = milliseconds(steps[-1].cached_total_ms), milliseconds(steps[-1].uncached_total_ms)
-    facts = ("all steps", f"{cached} with a cache, {uncached} without"), *verdict(steps)
-    lines = [f"{name:<12}{words}" for name, words in facts]
-    return "\n".join([*table, "", *chart(steps, columns), "", *lines, *how, ""])
+    sums = "all steps", f"{cached} with a cache, {uncached} without"
+    yield Facts((sums, *verdict(steps), ("how", opened.how)))
 
 
 def windows(steps: Sequence[RaceStep], most: int = WINDOWS) -> list[Sequence[RaceStep]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 
@@ -22,11 +23,11 @@ from inspector.blocks.blocks import (
     sentences,
 )
 from inspector.blocks.paint import READABLE
-from inspector.display import quoted, token_label, visible
+from inspector.display import visible
 from inspector.documents.attribution import writer_name
 from inspector.documents.parts import ExportPart, looked_at
 from inspector.scales import count, percent, signed
-from inspector.state.session_tree import Item
+from inspector.state.session_tree import Item, place_name, quoted_label
 
 MOST = 10
 """Rows of a table of a page or a terminal."""
@@ -134,19 +135,29 @@ def head_name(read: ScoreRead) -> str:
     return f"L{read.layer + 1} h{read.head + 1}"
 
 
+def labels_of(path: Sequence[Item]) -> list[str]:
+    """The tokens of a path in quotation marks, with their numbers where several have one text; printable."""
+    labels = [*map(quoted_label, path)]
+    often = {label for label, number in Counter(labels).items() if number > 1}
+    return [
+        f"{label} {place_name(item)}" if label in often else label
+        for label, item in zip(labels, path, strict=True)
+    ]
+
+
 def in_words(read: ScoreRead, labels: Sequence[str], key: int, against: int | None = None) -> str:
     """Why the head looks at a key, in a sentence.
 
     Args:
         read: The answer.
-        labels: Labels of the path's tokens, printable.
+        labels: Of the path's tokens, printable: see `labels_of`.
         key: A place in the path.
         against: The key that it is compared with; None for the mean of all.
     """
     weights = dict(zip(read.keys, weights_of(read), strict=False))
 
     def weighed(place: int) -> str:
-        label = quoted(labels[place]) if place < len(labels) else f"token {place + 1}"
+        label = labels[place] if place < len(labels) else f"token {place + 1}"
         return f"{label} ({percent(weights.get(place, 0.0))})"
 
     whole = compared_to(read, read.scores.row(), key, against)
@@ -186,7 +197,7 @@ def document(
     place = key if key is not None else next(iter(by_weight(read)), None)
     if place is None:
         return
-    labels = [token_label(each.text, each.raw) for each in path]
+    labels = labels_of(path)
     yield sentence(in_words(read, labels, place, versus), tone="strong")
     yield sentence(_about(read, labels, place, versus))
     yield from _tables(read, labels, place, versus, MOST)
@@ -195,7 +206,7 @@ def document(
 
 def view(read: ScoreRead, path: Sequence[Item], key: int, versus: int | None) -> Iterator[Block]:
     """The same for a panel, with as many shares as there is room for."""
-    labels = [token_label(each.text, each.raw) for each in path]
+    labels = labels_of(path)
     yield sentence(in_words(read, labels, key, versus), tone="strong")
     yield sentence(_about(read, labels, key, versus), tone="muted")
     yield GAP
@@ -218,7 +229,7 @@ def _about(read: ScoreRead, labels: Sequence[str], key: int, versus: int | None)
         kept = f"{kept} of {count(read.visible)} (the heaviest, the first, the last)"
     mean = f"the mean of {kept}"
     if versus is not None:
-        mean = quoted(labels[versus])
+        mean = labels[versus]
     score, more = scores[read.keys.index(key)], compared_to(read, scores, key, versus)
     before = " before the softcap" if read.softcap else ""
     return f"Its score is {signed(score)}{before}, {signed(more)} against {mean}."
@@ -233,8 +244,8 @@ def _tables(
         shares(read, key, versus) for shares in (key_shares, query_shares, pair_shares)
     )
     whole = compared_to(read, read.scores.row(), key, versus)
-    yield _table(f"In the key {quoted(labels[key])}", "In the key", of_key, most, writers, whole)
-    yield _table(f"In the query {quoted(query)}", "In the query", of_query, most, writers, whole)
+    yield _table(f"In the key {labels[key]}", "In the key", of_key, most, writers, whole)
+    yield _table(f"In the query {query}", "In the query", of_query, most, writers, whole)
     if pairs:
         yield _table("Query × key", "", pairs, most, writers**2, whole)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -11,7 +11,21 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from engine.memory import Room
-from engine.protocol import Prefill, TakeStep
+from engine.protocol import (
+    Choose,
+    Command,
+    Configure,
+    Ended,
+    HoldInterventions,
+    Insert,
+    MoveTo,
+    Prefill,
+    Record,
+    Reroll,
+    Run,
+    Take,
+    TakeStep,
+)
 from engine.settings import LoadSettings
 from inspector.config.preferences import VIEWS
 from inspector.display import visible
@@ -50,8 +64,29 @@ VIEW_WORDS = {
     IDS: "Token ids. {tokens}: bytes",
     BYTES: "Token bytes. {tokens}: plain text",
 }
+_CHANGES = (Choose, Configure, HoldInterventions, Insert, MoveTo, Reroll, Take)
 _MOST_KEPT = 100
 """Prompts that are kept beside those of the tree."""
+
+
+def _once_ended(host: MainScreen, act: Callable[[], str], *kinds: type[Command]) -> None:
+    """Do something that depends on what is under way once that has ended: steps, and a run that is being paused.
+
+    Args:
+        host: Answers the key.
+        act: Does it, and returns the answer.
+        kinds: Classes of other commands to wait for.
+    """
+    client = host.controller.client
+
+    def ended(_: Record | None = None) -> None:
+        waits = client.of(Run, TakeStep, *kinds)
+        if not any(each.cancelled or not isinstance(each.command, Run) for each in waits):
+            client.ignore(ended)
+            host.answer(act())
+
+    client.listen(ended, Ended)
+    ended()
 
 
 # ---- stepping and running: the same for a live engine and for a recording -----------------------
@@ -67,6 +102,12 @@ class TransportActions(ToolActions):
             self.host.answer(answer)
         else:
             self.host.expect()
+
+    def take_back(self) -> None:
+        """Take back the last token; a run pauses first."""
+        client = self.controller.client
+        client.cancel(*client.of(Run))
+        _once_ended(self.host, self.controller.transport.back)
 
     def pace(self, by: int) -> None:
         """Run faster, or slower."""
@@ -94,7 +135,7 @@ TRANSPORT = Tool(
             lambda own: own.pace(-1), Needs.SESSION,
             synonyms="slow down, pace, run speed"),
         Action("take_back", "Take back", "Take back the last token of the completion; its branch stays in the tree.",
-            lambda own: own.host.answer(own.controller.transport.back()), Needs.DISTRIBUTION, moves="back",
+            TransportActions.take_back, Needs.DISTRIBUTION, moves="back",
             synonyms="step back, go back, delete last token, remove last token, backspace, rewind", hint="take back",
             worth=6, place=55),
     ),
@@ -164,10 +205,10 @@ BRANCHING = Tool(
         Action("undo", "Undo",
             "Undo the last deletion, mark, inserted or taken-back token, prompt, draw, hold of interventions, change "
             "of settings or breakpoints; again for the change before.",
-            lambda own: own.host.answer(own.controller.history.undo()), Needs.DISTRIBUTION,
+            lambda own: _once_ended(own.host, own.controller.history.undo, *_CHANGES), Needs.DISTRIBUTION,
             synonyms="revert, take back a change"),
         Action("redo", "Redo", "Redo the change that was undone last.",
-            lambda own: own.host.answer(own.controller.history.redo()), Needs.DISTRIBUTION,
+            lambda own: _once_ended(own.host, own.controller.history.redo, *_CHANGES), Needs.DISTRIBUTION,
             synonyms="undo the undo, again"),
         Action("verify", "Verify", "Recompute the path without the cache and compare both.",
             lambda own: own.host.answer(own.controller.navigation.verify()), Needs.DISTRIBUTION | Needs.ENGINE,
@@ -298,10 +339,10 @@ class SetupActions(ToolActions):
         from inspector.main.dialogs.prompt import PromptDialog
 
         before = [*given(self.timeline), *self._typed]
-        if self.draft == self._given:
+        if unchanged := self.draft == self._given:
             latest = on_show(self.timeline) or self.controller.setup.prompt
             self.draft = self._given = replace(latest, echo=self.draft.echo)
-        dialog = PromptDialog(self.draft, lambda: self.timeline.facts, self._lookup, before)
+        dialog = PromptDialog(self.draft, lambda: self.timeline.facts, self._lookup, before, unchanged)
         self.host.open(dialog, self._prompted)
 
     def _prompted(self, draft: Draft | None) -> None:

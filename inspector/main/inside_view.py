@@ -26,7 +26,7 @@ from engine.protocol import (
     LockstepOpened,
     ModelFacts,
     Record,
-    Step,
+    Scope,
 )
 from inspector.blocks.blocks import Drawn
 from inspector.blocks.paint import ENDLESS, Painter
@@ -236,9 +236,9 @@ class TokenHeat(PanelCanvas):
             return [[Segment(truncate_words(self._named, width), self.ink("muted"))]]
         numbered = bool(self._shares) and height >= 2
         room = max(1, height // (2 if numbered else 1))
-        lines = self.wrapped(self._items, width, numbered).lines
+        lines = self.wrapped(self._items, width, numbered)
         if cut := len(lines) > room:
-            lines = self.wrapped(self._items, width - len(GAP), numbered).lines
+            lines = self.wrapped(self._items, width - len(GAP), numbered)
         rows: list[Row] = []
         before, muted, base = -1, self.ink("muted"), self.ink("base")
         dark, colours = self.dark, self.colorful
@@ -276,8 +276,8 @@ class TokenHeat(PanelCanvas):
         last = len(lines) - 1
         return sorted([*sorted(range(last), key=hottest)[-(room - 1) :], last] if room > 1 else [last])
 
-    def wrapped(self, items: Sequence[Item], width: int, numbered: bool = True) -> Wrap:
-        """Tokens in lines.
+    def wrapped(self, items: Sequence[Item], width: int, numbered: bool = True) -> Sequence[WrappedLine]:
+        """Tokens in lines, without empty ones.
 
         Args:
             items: The path.
@@ -289,7 +289,7 @@ class TokenHeat(PanelCanvas):
         for item, share in zip(items, shares, strict=False):
             number = f"{share * 100:.0f}".replace("-", "−") if abs(share) >= TOLD else ""
             wrap.append(token_lines(item.text, item.raw), "", number)
-        return wrap
+        return [line for line in wrap.lines if line.pieces]
 
 
 # ---- keys ---------------------------------------------------------------------------------------
@@ -434,8 +434,13 @@ class InsideView(View, Generic[Answer]):
             return 1  # the text beside it is the same: the line names the token alone
         return 3 if self.area.height < TALL else 4
 
-    def continue_under(self, command: HoldInterventions) -> None:
-        """Leave, and have the session continue under interventions, from its last token on."""
+    def continue_under(self, command: HoldInterventions, scope: Scope = "token") -> None:
+        """Leave, and have the session continue under interventions, from its last token on.
+
+        Args:
+            command: Has them.
+            scope: That they were tried in.
+        """
         host, live = self.host, self.live
         self.leave()
         if not live:
@@ -446,27 +451,29 @@ class InsideView(View, Generic[Answer]):
             return
         host.controller.timeline.select(None)
         host.controller.client.do(command)
-        host.answer()
+        host.answer(
+            "It holds from this token on: the KV of the context stays as it was" if scope == "context" else ""
+        )
 
     @property
     def intervened(self) -> bool:
-        """True if the token was computed under interventions."""
-        last = self.path[-1] if self.path else None
-        return isinstance(last, Step) and last.origin == "intervened"
+        """True if the view is about a token that was computed under interventions."""
+        return self.ASKS and bool(self.path) and self.timeline.tree.under(self.path[-1]) is not None
 
-    def not_intervened(self, on: Canvas, what: str) -> Notice:
-        """Advice at such a token, for a view that has a key to end the interventions.
-
-        Args:
-            on: Its styles.
-            what: The beginning of the sentence that ends in "the model's own tokens".
-        """
-        release = bare_key_for(f"{self.TOOL}.release")
-        return [
-            (f"This token was computed with {interventions_words(self.timeline.under)}.", on.rich_style),
-            (f"{what} the model's own tokens: ← goes to those before this branch.", on.ink("muted")),
-            (f"{release} ends the change, and goes to the token where this branch begins.", on.ink("muted")),
+    def _not_intervened(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """Advice at such a token."""
+        units = self.timeline.tree.under(self.path[-1]) or ()
+        words = interventions_words(units) or "interventions that were not recorded"
+        tool = "steering" if any(each.direction is not None for each in units) else "interventions"
+        here = any(each.id.endswith(".release") for each in self.ACTIONS.actions)
+        before = "" if here else f"{key_for(tool)}, then "
+        ends = f"{before}{bare_key_for(f'{tool}.release')} ends the change, and goes to the token where it begins."
+        notice = [
+            (f"This token was computed with {words}.", on.rich_style),
+            ("This view is of the model's own tokens: ← goes to those before this branch.", on.ink("muted")),
+            *([(ends, on.ink("muted"))] if self.live else []),
         ]
+        return centred(notice, width, height)
 
     def release(self) -> None:
         """Return to the model's own token at which the branch under interventions begins."""
@@ -518,9 +525,9 @@ class InsideView(View, Generic[Answer]):
         """Show everything, now; ask for what isn't known."""
         self.look()
         running = self.timeline.phase is Phase.RUNNING  # a run goes first: what it rests at is looked at
-        if self.live and not running and (self.path or not self.ASKS):
+        if self.live and not running and not self.intervened and (self.path or not self.ASKS):
             self.ask()
-        needed = 2 * len(self.text.wrapped(self.path, self.area.width - 4).lines) + 2 if self.HEATS else 0
+        needed = 2 * len(self.text.wrapped(self.path, self.area.width - 4)) + 2 if self.HEATS else 0
         if rows := self.text_rows(needed):
             self.text.styles.height = rows
         self.text.display = rows > 0
@@ -532,7 +539,8 @@ class InsideView(View, Generic[Answer]):
         second = self.timeline.of(SecondModelSoFar)
         model = second.prefix(self.timeline.facts, self.looked is not None)
         self.other_word = second.other_word if self.OF_BOTH else ""
-        self.view.put(visible(model + self.heading(self.answer)), self._draw)
+        draw = self._not_intervened if self.intervened else self._draw
+        self.view.put(visible(model + self.heading(self.answer)), draw)
         self.write(failed=self.failed is not None or self.failure is not None)
         self.host.colour()
 

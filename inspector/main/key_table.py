@@ -190,13 +190,13 @@ class KeyTable:
         return self._by_key[tab].get(key)
 
     def elsewhere(self, key: str) -> str:
-        """The use of a key in other tabs, for the status line: `Attention is 3 A`; empty if it does nothing there.
+        """The use of a key in other tabs, as a sentence: `Press 3 A for Attention`; empty if it does nothing there.
 
         Args:
             key: As Textual names it.
         """
-        found = [each for each in self.actions if each.tabs and key in each.names]
-        return ", ".join(f"{each.label} {'is ' if each is found[0] else ''}{each.way}" for each in found)
+        found = [f"{each.way} for {each.label}" for each in self.actions if each.tabs and key in each.names]
+        return f"Press {', '.join(found)}" if found else ""
 
     def now(self, id: str, contexts: Iterable[Context]) -> tuple[tuple[str, Action], tuple[str, Action]]:
         """The meaning of an action now, and its usual one, which says what it needs: each after the id of its tool.

@@ -389,8 +389,12 @@ class View(Vertical, Keyed):
         self.host.press(action)
 
     def back(self) -> None:
-        """Go back one step: a view of one step is left."""
-        self.leave()
+        """Go back one step: from a page of another view to that, and from a view of one step out of it."""
+        page_of = self.host.table.on_row(self.opener)
+        if page_of != self.opener and self.host.table[page_of].opens:
+            self.host.press(page_of)
+        else:
+            self.leave()
 
     def leave(self) -> None:
         """Go back; what it started stops."""

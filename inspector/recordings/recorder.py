@@ -24,7 +24,8 @@ from inspector.keys import key_for
 from inspector.recordings import sessions
 
 _WORTH_A_FILE = (protocol.Step, protocol.BeamStep, protocol.Marked, protocol.Deleted)
-"""Entries without which a session is a prompt and nothing else: it leaves no file."""
+"""Entries without which a session is a prompt and nothing else, unless it has a view of the model's inside: it leaves
+no file."""
 
 
 class Recorder:
@@ -87,7 +88,8 @@ class Recorder:
         for value in kept:
             entry = Entry(value, time.monotonic() - self._began)
             self.entries.append(entry)
-            self._worth = self._worth or isinstance(value, _WORTH_A_FILE)
+            viewed = isinstance(getattr(value, "facts", None), protocol.CaptureFacts)
+            self._worth = self._worth or viewed or isinstance(value, _WORTH_A_FILE)
             with self._reporting():  # on a failure a new file gets all entries
                 if self.journal is not None:
                     self.journal.write(entry)

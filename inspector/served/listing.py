@@ -45,12 +45,8 @@ def outcome(exchange: Exchange) -> str:
     return f"{number:,} tokens" if number else f"{len(reply.text):,} characters"
 
 
-HEADS = (">number", "time", "kind", "reply", "asked")
-"""Heads of a list of requests."""
-
-
 def listed_row(exchange: Exchange) -> tuple[str, ...]:
-    """A request and its reply in the list."""
+    """A request and its reply in the list: number, time, kind, reply, and what is asked."""
     words, kind = asked(exchange)
     when = datetime.fromtimestamp(exchange.at).strftime("%H:%M:%S") if exchange.at else ""
     return str(exchange.number), when, kind, outcome(exchange), truncate(visible(words), _WORDS)

@@ -48,12 +48,14 @@ class TextCondition(Struct, frozen=True):
     name: str
     """Kind: `interventions`, `grammar`, `draft`, `KV cache`, `sampler`, or a setting."""
     words: str
-    """Details: `L6 h1 off`, `regex [0-9]+`."""
+    """Details: `L6 h1 off`, `regex [0-9]+`, `L4 +happy-sad x2 #e3cfec11`."""
+    brief: str = ""
+    """What is enough where there is little room; empty for both."""
 
     @property
     def short(self) -> str:
         """Both, as short as can be understood."""
-        return self.words if self.name == "interventions" else f"{self.name} {self.words}"
+        return self.brief or f"{self.name} {self.words}"
 
 
 class Made(Struct, frozen=True):
@@ -100,7 +102,8 @@ def conditions(tree: SessionTree, item: Item) -> tuple[TextCondition, ...]:
 
 def held(units: Sequence[Intervention]) -> TextCondition:
     """Interventions."""
-    return TextCondition("interventions", interventions_words(units) or UNRECORDED)
+    words = interventions_words(units, exact=True) or UNRECORDED
+    return TextCondition("interventions", words, interventions_words(units) or UNRECORDED)
 
 
 def draft(name: str) -> TextCondition:

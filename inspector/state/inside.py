@@ -58,11 +58,19 @@ def _check_name(check: Check) -> str:
     return CHECKS.get(check.name, check.name)
 
 
-def interventions_words(interventions: Sequence[Intervention]) -> str:
-    """Interventions in words: `L6 h1 and L3 MLP off`, `L6 h1 x0.5`, `L4 +happy-sad x2 #e3cfec11`; printable."""
-    off = [visible(each.label) for each in interventions if not each.scale and each.direction is None]
-    scaled = [visible(each.label) for each in interventions if each.scale or each.direction is not None]
-    return ", ".join(([" and ".join(off) + " off"] if off else []) + scaled).replace(" x-", " x−")
+def interventions_words(interventions: Sequence[Intervention], exact: bool = False) -> str:
+    """Interventions in words: `L6 h1 and L3 MLP off`, `L6 h1 x0.5`, `L4 +happy-sad x2`; printable.
+
+    Args:
+        interventions: All of them.
+        exact: Whether the digest of a direction's vector follows its name and strength.
+    """
+    off: list[str] = []
+    changed: list[str] = []
+    for each in interventions:
+        label = each.label.rpartition(" #")[0] if each.direction is not None and not exact else each.label
+        (changed if each.scale or each.direction is not None else off).append(visible(label))
+    return ", ".join(([" and ".join(off) + " off"] if off else []) + changed).replace(" x-", " x−")
 
 
 def sides(interventions: Sequence[Intervention]) -> tuple[str, str]:

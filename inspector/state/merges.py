@@ -14,7 +14,7 @@ from engine.protocol import TakenApart, TokenizerKind, WordApart
 from engine.settings import BY_NAME, LoadSettings
 from engine.token_texts import decode
 from inspector.display import pad, token_label, truncate, visible
-from inspector.scales import counted
+from inspector.scales import counted, decimal
 from inspector.state.session_tree import Item
 
 NAMES: dict[TokenizerKind, str] = {"bpe": "BPE", "unigram": "unigram", "wordpiece": "WordPiece"}
@@ -85,7 +85,7 @@ class Rung(Struct, frozen=True):
         """The value in words; empty for the beginning."""
         if self.value is None:
             return ""
-        return f"{self.value:,}" if isinstance(self.value, int) else f"{self.value:.2f}"
+        return f"{self.value:,}" if isinstance(self.value, int) else decimal(self.value)
 
 
 def rungs(word: WordApart) -> int:

@@ -85,8 +85,8 @@ ATTENTION_KEYS = look_table(
           "Choose the previous or the next head. After the last head come mean and maximum.",
           lambda own, by: own.turn_head(by), hint="head", worth=8),
     Action("attention.sort", "Sort",
-           "Sort the heads: by place, previous token, same token again (induction), duplicate token, first token, "
-           "widest.",
+           "Sort the heads: by place, previous token, induction (what followed the same token before), duplicate "
+           "token, first token, widest.",
            lambda own: own.sort(), hint="sort", worth=5),
     Action("attention.texts", "Standard texts",
            "Score heads over repeated random tokens, the same for all models; again for this text.",
@@ -100,8 +100,8 @@ ATTENTION_KEYS = look_table(
     page("scores", lambda own: "why there" if own.single is not None else ""),
     SCROLLS,
     text="The numbers under the text and the colours are shares of the head's attention, in percent. The view begins "
-    "with the head that looks most at a single token, neither the first nor the last two. Where a head looks does "
-    "not explain what the model says.",
+    "with the head that looks furthest back, of those with half of their attention on one token, the first apart. "
+    "Where a head looks does not explain what the model says.",
 )  # fmt: skip
 
 
@@ -139,6 +139,8 @@ class AttentionView(InsideView[AttentionRead]):
         """The question whose answer is shown instead of the maps: the answers that it is among, key and command."""
         self._sorts = False
         """True if the first head of the order is chosen as soon as the scores are known."""
+        self._before: Head | None = None
+        """The head that the user chose last, or that was shown before the heads were sorted."""
 
     def point(self, *place: int) -> None:
         """Choose a head of a layer; without a head the same one as before."""
@@ -318,7 +320,7 @@ class AttentionView(InsideView[AttentionRead]):
         if self.order and self.scores and not self.triangle:
             best = [Head(each.layer, each.head) for each in ranked(self.scores, self.order)]
             place = best.index(self._wanted) - by if self._wanted in best else 0
-            self._wanted = best[clamp(place, 0, len(best) - 1)]
+            self._before = self._wanted = best[clamp(place, 0, len(best) - 1)]
         elif self.answer is not None and self.at is not None:
             layers = [
                 *dict.fromkeys(layer.layer for layer in self.answer.layers)
@@ -330,22 +332,38 @@ class AttentionView(InsideView[AttentionRead]):
         """Choose the next head of the layer, its mean or its maximum; after the last comes the first."""
         if self.at is not None:
             head, own = self.at[0], columns(self.at[1])
-            self._wanted = Head(head.layer, own[(own.index(head.head) + by) % len(own)])
+            self._before = self._wanted = Head(head.layer, own[(own.index(head.head) + by) % len(own)])
 
     def sort(self) -> None:
         """Sort the heads in the next order; the first of them is chosen."""
-        self.order = (self.order + 1) % len(ORDERS)
-        self.triangle, self._sorts = False, True
+        self._sort((self.order + 1) % len(ORDERS))
+
+    def _sort(self, order: int) -> None:
+        if not self.order:
+            self._before = self._wanted
+        elif not order:
+            self._wanted = self._before or self._wanted
+        self.order, self.triangle, self._sorts = order, False, bool(order)
 
     def turn_texts(self) -> None:
         """Score heads over repeated texts, or over the path; sort the heads by their scores."""
         self.texts = RepeatedTexts() if self.texts is None or not self.order else None
-        self.order, self.triangle, self._sorts = self.order or 1, False, True
+        self._sort(self.order or 1)
 
     def turn_triangle(self) -> None:
         """Show the weights from all tokens, then squeezed if they don't fit, then those from this token alone."""
         squeeze = self.triangle and not self.squeezed and not self.fits
         self.triangle, self.squeezed = squeeze or not self.triangle, squeeze
+
+    def back(self) -> None:
+        """Go back: from a ranking, or from the weights from all tokens, to the maps of all heads."""
+        if self.triangle or self.order:
+            self._triangles.drop()
+            self._scores.drop()
+            self.texts = None
+            self._sort(0)
+        else:
+            super().back()
 
     def goes_to(self, action: str) -> None:
         """The view of scores opens on the head."""

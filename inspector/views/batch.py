@@ -18,7 +18,7 @@ from engine import protocol
 from engine.errors import EngineError
 from engine.protocol import LanePrompt, Record, through_template
 from inspector.config.presets import FORM, lanes
-from inspector.display import pad, quoted, token_label, truncate_words, visible
+from inspector.display import first_fitting, pad, quoted, token_label, truncate_words, visible
 from inspector.keys import key_for
 from inspector.main.view import View, neighbor
 from inspector.scales import counted, percent
@@ -176,10 +176,11 @@ def candidate_rows(on: Canvas, lane: LaneSoFar, width: int) -> list[Row]:
     choice = lane.next or (lane.choice(len(lane.tokens) - 1) if lane.tokens else None)
     if choice is None:
         return []
-    what = "next token" if lane.next else "last token"
+    what = "next" if lane.next else "last"
     drawn = "greedy" if choice.draw is None else f"draw {places(choice)[0]}"
     picked = next((each.text for each in choice.candidates if each.id == choice.picked), "")
-    head = f"{what}: {quoted(token_label(picked))}, {drawn}, {choice.entropy_bits:.2f} bits"
+    drawn = f"{quoted(token_label(picked))}, {drawn}, {choice.entropy_bits:.2f} bits"
+    head = first_fitting(width, f"{what} token: {drawn}", f"{what}: {drawn}")
     wide = LABEL if width >= 2 * LABEL + FIGURES else LABEL // 2
     room = max(0, width - wide - FIGURES)
     rows: list[Row] = [[Segment(truncate_words(head, width), on.ink("muted"))]]

@@ -33,7 +33,6 @@ from inspector.main.inside_view import (
     SCROLLS,
     TITLED,
     InsideView,
-    Notice,
     instead_of,
     look_table,
     noticed,
@@ -115,7 +114,7 @@ SWITCH_OFF_KEYS = look_table(
     *both(("interventions.less", "interventions.more"), ("Less", "More"),
           "Scale it, or those together: off, half, twice.", lambda own, by: own.turn_factor(by), hint="scale", worth=4),
     Action("interventions.scope", "Scope", "Change only this token's forward pass, or run the whole context again.",
-           lambda own: own.change_scope(), hint=lambda own: steered_words(own.scope, 0), worth=6),
+           lambda own: own.change_scope(), hint=lambda own: steered_words(own.scope, 0), worth=8),
     Action("interventions.measure", "Measure",
            "Colour by KL (how far all probabilities move), or by the change of the followed token's logit.",
            lambda own: own.turn_measure(), hint=lambda own: f"colour: {own.measure.name}", worth=4, place=1),
@@ -303,11 +302,6 @@ class SwitchOff(InsideView[HeadsSwept]):
         below = [noticed(why)] if why or self.effect is None else [*effect(self.effect, answer.token)]
         return Painter(on).draw([*said, mapped, GAP, *below, *missing], width, height)
 
-    def _instead(self, on: Canvas) -> Notice:
-        if self.answer is None and self.intervened:
-            return self.not_intervened(on, "Parts are switched off at")
-        return super()._instead(on)
-
     def _map(self, on: Canvas, swept: HeadsSwept, width: int, height: int) -> list[Row]:
         """As many layers as fit below the names of their units, upwards, and the meaning of the colours.
 
@@ -371,7 +365,7 @@ class SwitchOff(InsideView[HeadsSwept]):
     def more(self) -> str:
         """A word for what else can be switched off unit by unit; empty for nothing."""
         if self.swept is not None and self.swept.scope != self.scope == "context":
-            return "sweep the context"
+            return "sweep context"
         return "" if self.lacks_heads is None else f"heads of L{self.lacks_heads + 1}"
 
     def switch_off_more(self) -> None:
@@ -402,7 +396,7 @@ class SwitchOff(InsideView[HeadsSwept]):
     def hold(self) -> None:
         """Continue under what is chosen, in a branch that begins with this token."""
         if self.swept is not None:
-            self.continue_under(HoldInterventions(self.node, self.interventions))
+            self.continue_under(HoldInterventions(self.node, self.interventions), self.scope)
 
 
 def column_of(unit: Intervention) -> tuple[int, int]:

@@ -35,6 +35,8 @@ _TWO_FIGURES = 26
 """Cells from which on a line holds two figures."""
 _BARS = 3
 """Lines from which on both sums have bars."""
+_ROOMY = 6
+"""Lines from which on a lane has all its figures and its axis."""
 TWO_CHARTS = 15
 """Lines from which on a lane shows its sum too."""
 LEVELS = {True: 0.15, False: 0.75}
@@ -189,14 +191,16 @@ class RaceView(View):
         """One lane: its figures, and its times over the tokens."""
         if not self.steps:
             return []
-        room = height - 3
-        upper = room * 3 // 5 if room >= TWO_CHARTS else room
         rows = _figures(on, self.steps, cached, width)
+        ends = [[Segment(axis(str(self.first), str(self.last), width, "tokens"), on.ink("faint"))]]
+        if height < _ROOMY:  # the times come first
+            rows, ends = rows[: 1 if width >= _TWO_FIGURES else 2], ends if height > 3 else []
+        room = height - len(rows) - len(ends)
+        upper = room * 3 // 5 if room >= TWO_CHARTS else room
         rows += self._chart(on, cached, "ms a step", lane_ms, upper - 1, width)
         if upper < room:
             rows += self._chart(on, cached, "sum", sums, room - upper - 1, width)
-        ends = axis(str(self.first), str(self.last), width, "tokens")
-        return [*rows, [Segment(ends, on.ink("faint"))]]
+        return [*rows, *ends]
 
     def _chart(self, on: Canvas, cached: bool, name: str, read: Read, height: int, width: int) -> list[Row]:
         """One quantity over the tokens, in the scale of the slower lane."""

@@ -106,7 +106,8 @@ class RecordingActions(ToolActions):
             when = datetime.fromtimestamp(changed).strftime("%Y-%m-%d %H:%M")
             label = visible(peek.user_message or peek.prompt) or when
             about = f"A session of {visible(peek.model) or 'no model'}, last written to on {when}."
-            yield Findable(f"session {path.name}", label, about, "Sessions", keys, "session", "sessions",
+            where = f"Session {when[5:]}"
+            yield Findable(f"session {path.name}", label, about, where, keys, "session", "sessions",
                            partial(self._show, path), foreign=True)  # fmt: skip
 
     def _show(self, path: Path) -> None:
@@ -306,9 +307,7 @@ def line(saved: SavedSession, width: int) -> Content:
     when = datetime.fromtimestamp(saved.changed).strftime("%Y-%m-%d %H:%M")
     if saved.peek is None:
         return Content.styled(truncate(f"{when}  {visible(saved.problem)}", width), "$ink-muted")
-    tokens = counted(saved.tokens, "token")
-    model, bytes = pad(visible(saved.peek.model), 14), pad(size(saved.size), 8, True)
-    left = f"{when}  {model}  {pad(tokens, 15, True)}  {bytes}  "
+    left = f"{when}  {pad(visible(saved.peek.model), 14)}  {pad(counted(saved.tokens, 'token'), 14, True)}  "
     parts = ("runs" if saved.peek.in_use else "", saved.made, visible(saved.peek.user_message))
     prompt = truncate_words(" · ".join(filter(None, parts)), max(0, width - len(left)))
     return Content(truncate(left, width) + prompt)  # in the ink of the row, highlighted too

@@ -16,7 +16,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 
-from engine.protocol import Candidate, Distribution, Explained, ExplainSecond, Step
+from engine.protocol import Candidate, Distribution, Explained, ExplainSecond, ModelFacts, Record, Step
 from engine.settings import BY_NAME, FIELDS, Settings, differences
 from inspector import scales
 from inspector.config.presets import Presets
@@ -544,6 +544,16 @@ class SamplerActions(ToolActions):
         self.presets = Presets()
         self._second = Replies(self.controller.client, Explained)
         """Answers about the second model; a recording has none."""
+        self.controller.client.listen(self._loaded, ModelFacts)
+
+    def _loaded(self, _: Record) -> None:
+        """A model was loaded: an open form has its settings, but for those that were typed."""
+        if not self._asks:
+            return
+        from inspector.views.sampling_dialog import SamplingDialog
+
+        if isinstance(form := self.host.app.screen, SamplingDialog):
+            form.rebase(self.controller.setup.settings)
 
     def findable(self) -> Iterator[Findable]:
         """The settings: each opens the dialog at its field."""

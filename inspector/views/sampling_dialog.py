@@ -13,7 +13,7 @@ from textual.widgets import Input
 from engine.errors import EngineError, SettingsError
 from engine.protocol import Tokenize, Tokenized
 from engine.setting import Setting, check, grouped
-from engine.settings import BY_NAME, FIELDS, GROUPS, Settings
+from engine.settings import BY_NAME, FIELDS, GROUPS, Settings, differences
 from inspector.display import quoted, visible
 from inspector.session.client import Request
 from inspector.widgets.actions import Action, ActionTable, applies, both, dialog_table, leaves, note, taking
@@ -104,6 +104,14 @@ class SamplingDialog(SettingsDialog[Settings]):
         box.styles.margin = (0, 0, free, 0)
         self._say(" ".join(self.presets.problems), wrong=True)
         self.entitle()
+
+    def rebase(self, settings: Settings) -> None:
+        """Begin with other settings, but for what was typed."""
+        typed = {name: value for name, (_, value) in differences(self.settings, self._typed).items()}
+        self.settings, self._typed = settings, replace(settings, **typed)
+        self.show(self._typed)
+        self.read()
+        self._relabel()
 
     def entitle(self) -> None:
         """Show where the settings will be applied."""

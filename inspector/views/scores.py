@@ -9,7 +9,7 @@ from rich.segment import Segment
 
 from engine.protocol import Command, ReadScore, ScoreRead
 from inspector.blocks.paint import Painter
-from inspector.documents.scores import by_weight, head_name, over_path, view
+from inspector.documents.scores import by_weight, head_name, labels_of, over_path, view
 from inspector.main.inside_view import (
     SCROLLS,
     TITLED,
@@ -125,7 +125,7 @@ class ScoresView(InsideView[ScoreRead]):
         if answer is None:
             return "Why a head looks there"
         key = self.key
-        there = "there" if key is None or key >= len(self.path) else f"at {label_at(self.path, key)}"
+        there = "there" if key is None or key >= len(self.path) else f"at {labels_of(self.path)[key]}"
         return f"Why {head_name(answer)} looks {there}"
 
     def heat(self, answer: ScoreRead) -> tuple[str, Sequence[float], Collection[int]]:

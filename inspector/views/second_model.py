@@ -445,7 +445,7 @@ class SecondModelView(View):
         """The figures of the whole path, as many as fit."""
         figures = Divergences({span.node: span for span in self.spans if span is not None}.values())
         if figures.kl and figures.tops:
-            same = f"same top {100 * figures.same_top.value:.1f} %"
+            same = f"same top token in {100 * figures.same_top.value:.1f} %"
             parts = counted(len(figures.kl), "token"), f"mean KL {mean(figures.kl).value:.3g} bits", same
             return joined_to_fit(parts, cells)
         return counted(len(figures.spans), "span") if figures.spans else ""

@@ -237,8 +237,6 @@ class SteeringView(InsideView[StrengthsSwept]):
 
     def ask(self) -> None:
         """See `InsideView`: the direction, then the candidates with the present strength, then all strengths."""
-        if self.intervened:
-            return
         if self.trial is None:
             if self.making is not None:
                 self.made.want(*self.making)
@@ -268,7 +266,7 @@ class SteeringView(InsideView[StrengthsSwept]):
         return super().situation() if self.trial is not None else ""
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
-        if self.trial is None or self.intervened or self.failure is not None or self.failed is not None:
+        if self.trial is None or self.failure is not None or self.failed is not None:
             return centred(self._instead(on), width, height)
         key, asked = self.trial
         tried, (unit,) = self.effect, asked.interventions
@@ -281,8 +279,6 @@ class SteeringView(InsideView[StrengthsSwept]):
         return Painter(on).draw(blocks, width, height)
 
     def _instead(self, on: Canvas) -> Notice:
-        if self.intervened:
-            return self.not_intervened(on, "Steering is tried at")
         if self.failure is not None or not self.path or self.trial is not None:
             return super()._instead(on)
         if not self.live:
@@ -348,7 +344,9 @@ class SteeringView(InsideView[StrengthsSwept]):
     def hold(self) -> None:
         """Continue with it, in a branch that begins with this token."""
         if self.trial is not None:
-            self.continue_under(HoldInterventions(self.node, self.trial[1].interventions))
+            self.continue_under(
+                HoldInterventions(self.node, self.trial[1].interventions), self.trial[1].scope
+            )
 
     def save(self) -> None:
         """Ask for a file, and save the direction to it."""

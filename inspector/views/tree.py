@@ -317,7 +317,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         notes = [f"+{scales.counted(folded, 'branch')}" if folded else "", *look.notes]
         if 0 <= look.reached < look.sums[0]:
             notes.append(f"at {look.reached:,} of {look.sums[0]:,}")
-        more = self._notes(notes, max(left // 2, left - cell_len(self._text(branch, left))))
+        more = self._notes(notes, max(left * 2 // 3, left - cell_len(self._text(branch, left))))
         left -= cell_len(more)
         text = self._text(branch, left)
         return [*row, Segment(text), Segment(more, muted), Segment(" " * (left - cell_len(text)))]

@@ -449,7 +449,8 @@ class ScreenNumbers:
                 self._same(plain(shown[1]), kv.offset, lines[0])
         if not (shown := re.search(rf"KV cache · ({COUNT}) (?:of (?:{COUNT}) )?tokens", lines[0])):
             return
-        self._same(plain(shown[1]), kv.offset, lines[0])
+        held = [group.held for group in kv.groups if group.kind != "recurrent"]
+        self._same(plain(shown[1]), max(held, default=kv.offset), lines[0])
         if len(lines) == 1:  # its frame alone, where the test gave one to a panel of one line
             return
         if shown := re.search(r"█ (\S+ \S+) used +. (\S+ \S+) allocated", lines[1]):

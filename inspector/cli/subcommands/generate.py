@@ -24,7 +24,7 @@ UNKEPT = "--record-logits has no effect without a recording: give -o RECORDING."
 
 
 def generate_parser() -> flags.Parser:
-    """The same engine without a screen: the text to standard output, the figures to standard error."""
+    """Write one completion without the screen: the text to standard output, the figures to standard error."""
     return flags.command_parser("generate", generate_parser.__doc__, flags.EXIT_STATUS, {
         **flags.jsonl("text"), **flags.TRACE, **flags.GENERATION, **SPECULATION, **STEERING,
     })  # fmt: skip
@@ -68,9 +68,9 @@ def run_generate(args: Namespace) -> int:
 
 STEERING: flags.Flags = {
     "steering:": "",
-    f"--steer {flags.STEER}": "add a direction from a file to the residual stream, from the prompt's last token on: "
-                              "its forward predicts the first token of the text. It runs again, and counts as one of "
-                              "--max-tokens; the KV of the tokens before it stays as it was",
+    f"--steer {flags.STEER}": "add a direction from a file to the residual stream, from the prompt's last token on. "
+                              "That token, whose forward pass predicts the first token of the text, runs again, and "
+                              "counts as one of --max-tokens; the KV of the tokens before it stays as it was",
 }  # fmt: skip
 """The flag of a direction that is added from the prompt's last token on."""
 
@@ -153,7 +153,7 @@ SIZE = 32
 
 
 def batch_parser() -> flags.Parser:
-    """Generate from several prompts at once, with one forward for all of them, or draw many continuations of one
+    """Generate from several prompts at once, with one forward pass for all of them, or draw many continuations of one
     prompt."""
     made = flags.command_parser("batch", batch_parser.__doc__, flags.EXIT_STATUS, {
         **flags.jsonl("table"), **flags.TRACE,
@@ -203,7 +203,7 @@ def prompts_from(args: Namespace) -> list[str]:
     """
     texts: list[str] = []
     for text in args.prompt or ():
-        given_one = arguments.typed_text(text, "Give prompts with --prompt TEXT.")
+        given_one = arguments.typed_text(text)
         texts += _cut(args, given_one) if text == arguments.STDIN else [given_one]
     if args.prompt_file is not None:
         texts += _cut(args, arguments.read_file(args.prompt_file, "prompt file"))

@@ -21,6 +21,7 @@ from engine.model.download import DownloadProgress, download
 from engine.models_on_disk.models import listed
 from engine.settings import BY_NAME
 from inspector import keys
+from inspector.blocks.blocks import Column, number
 from inspector.cli import flags
 from inspector.cli.arguments import load_settings
 from inspector.cli.exit import INTERRUPTED, OK, leave_at_once, note, output, table, write
@@ -55,11 +56,11 @@ def models_parser() -> flags.Parser:
     epilog = (
         "bits: those of most weights. KV/token: the memory that one more token takes in the cache, in the type of the "
         "files. fits: the longest context for which weights x 1.1 + KV fit into the memory that is free now; on a Mac, "
-        "into the installed memory. To open one: inspector --model NAME, or its path. The same command continues an "
-        "interrupted download; every file is checked against the hash that the hub states."
+        "into the installed memory. To open one: inspector --model NAME, or its path. --get continues an interrupted "
+        "download, and checks every file against the hash that the hub states."
     )
     return flags.command_parser("models", models_parser.__doc__, epilog, {
-        "directories DIR": ("list only the models in these directories, two levels deep", {"nargs": "*"}),
+        "directories [DIR]": ("list only the models in these directories, two levels deep", {"nargs": "*"}),
         "--get ID": "download this model from the hub (HF_ENDPOINT) into the hub's cache",
         **flags.jsonl("table"),
     })  # fmt: skip
@@ -87,9 +88,9 @@ def run_models(args: Namespace) -> int:
         )  # fmt: skip
         return _listed(values, (), True)
     found = list(models)
-    heads = ["name", "family", *(f">{name}" for name in COLUMNS[1:])]
+    columns = Column("name", least=20), Column("family", priority=2), *map(number, COLUMNS[1:])
     rows = ((truncate(visible(each.name), _NAME), *cells(each, available).values()) for each in found)
-    write(table(heads, rows) if found else ())
+    write(table(columns, rows, fit=True) if found else ())
     for model in found:
         for remark in (*filter(None, [model.problem]), *model.notes):
             note(f"{model.name}: {remark}")
@@ -145,7 +146,8 @@ def run_sessions(args: Namespace) -> int:
          size(each.size), _about(each))
         for each in found
     )  # fmt: skip
-    return write(table(("name", "last written", "> tokens", ">     size", "prompt"), rows))
+    columns = Column("name"), Column("last written", priority=3), number("tokens"), number("size", 2)
+    return write(table((*columns, Column("prompt", least=8)), rows, fit=True))
 
 
 def _about(session: sessions.SavedSession) -> str:
@@ -161,9 +163,10 @@ def _about(session: sessions.SavedSession) -> str:
 
 
 def doctor_parser() -> flags.Parser:
-    """Say what a bug report needs of this machine: versions, devices, memory and terminal; and compare what the program
-    computes here with mlx_lm: a prompt's forward, some steps, the KV cache with a fresh one, and two ranks. Each check
-    has a line: ok, or the difference beside the one that rounding explains. The report has no path, prompt or token."""
+    """List what a bug report needs of this machine: versions, devices, memory and terminal; and compare what the
+    program computes here with mlx_lm: a prompt's forward pass, some steps, the KV cache with a fresh one, and two
+    ranks. Each check has a line: ok, or the difference beside the one that rounding explains. The report has no path,
+    prompt or token."""
     return flags.command_parser("doctor", doctor_parser.__doc__, f"{flags.EXIT_STATUS} 3 if a check fails.", {
         **flags.jsonl("lines", "one JSON object"),
         "model:": "",
@@ -233,7 +236,8 @@ def list_plugins(jsonl: bool) -> int:
         keys = ", ".join(action.way for action in each.tool.actions) if each.tool is not None else ""
         about = each.tool.actions[0].told if each.tool is not None else each.problem
         found.append({"name": each.name, "package": each.package, "keys": keys, "about": about})
-    lines = table(("name", "package", "keys", "what it shows"), (each.values() for each in found))
+    columns = map(Column, ("name", "package", "keys", "what it shows"))
+    lines = table(columns, (each.values() for each in found))
     return _listed(found, lines if found else ["No package brings a view."], jsonl)
 
 
@@ -264,7 +268,7 @@ def completion_parser() -> flags.Parser:
     ways = "; ".join(f"{shell}: {way}" for shell, way in SHELLS.items())
     description = "Print the code that makes a shell complete subcommands, flags, names of sessions and presets, and " \
                   f"other values with tab. Put one line into your shell's start-up file. {ways}."  # fmt: skip
-    shell: flags.Flags = {"shell": ("the shell whose code to print", {"choices": SHELLS})}
+    shell: flags.Flags = {"shell SHELL": ("the shell whose code to print", {"choices": SHELLS})}
     return flags.command_parser("completion", description, flags.EXIT_STATUS, shell)
 
 

@@ -5,6 +5,7 @@ A recording is shown and written without MLX; what a server answered is compared
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -22,6 +23,7 @@ from engine.models_on_disk.models import all_places
 from engine.protocol import Command, Configure, Failure, Prefill, Record
 from engine.recording import save_as
 from engine.settings import LoadSettings, Settings
+from inspector.blocks.blocks import Column, number
 from inspector.cli import flags, screen
 from inspector.cli.arguments import CliRequest, load_settings, place
 from inspector.cli.exit import OK, note, output, table, write
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from inspector.served.replies import Exchange
     from inspector.served.rescoring import Rescored, Rescoring
 
-_SPEEDS = "0.25, 0.5, 1, 2, 5, 10, max"
+SPEEDS = {"0.25": 0.25, "0.5": 0.5, "1": 1.0, "2": 2.0, "5": 5.0, "10": 10.0, "max": math.inf}
 
 
 def replay_parser() -> flags.Parser:
@@ -53,22 +55,11 @@ def replay_parser() -> flags.Parser:
         "trace [FILE]": "a recording, a name that `inspector sessions` lists, or batch or second-model, which come "
                         "with the program (default: the demonstration)",
         "--play": "play it from its beginning; otherwise it opens at its end",
-        "--speed X": (f"multiple of the recorded pace: {_SPEEDS}", {"type": speed, "default": "1"}),
+        "--speed X": (f"multiple of the recorded pace: {', '.join(SPEEDS)}", {"choices": SPEEDS, "default": "1"}),
         "--follow": "follow a recording that another program is writing; you can look around, and change nothing",
         "--no-save": "do not save what you add when you continue live",
         **flags.THEME,
     })  # fmt: skip
-
-
-def speed(text: str) -> float:
-    """A speed of the replay by its name.
-
-    Raises:
-        ArgumentTypeError: It is none of them.
-    """
-    if text not in _SPEEDS.split(", "):
-        raise ArgumentTypeError(f"must be one of {_SPEEDS}, not {text!r}")
-    return float("inf" if text == "max" else text)
 
 
 def named(name: str | None) -> tuple[Path, bool]:
@@ -100,15 +91,15 @@ def run_replay(args: Namespace) -> int:
         raise EngineError("--follow shows what comes, so it can't --play from the start.", hint)
     growing = sessions.find(args.trace or "", growing=True) if args.follow else None
     path, shipped = (growing, False) if growing is not None else named(args.trace)
-    path = checked(path)
+    path, speed = checked(path), SPEEDS[args.speed]
     screen.check_terminal(instead="Without one, use inspector export.")
     from inspector.config.preferences import SavedPreferences
     from inspector.views import FOLLOWING, TOOLS, with_lesson
 
     if args.follow:
-        look, opening = SavedPreferences().read().values, Opening(path, follow=True, speed=args.speed)
+        look, opening = SavedPreferences().read().values, Opening(path, follow=True, speed=speed)
         return screen.run_app(trace=opening, theme=args.theme or look.theme, begins=look, tools=FOLLOWING)
-    opening = Opening(path, play=args.play or shipped, speed=args.speed)
+    opening = Opening(path, play=args.play or shipped, speed=speed)
     tools = with_lesson(catalogue.listed(LESSON)) if args.trace is None else TOOLS
     return screen.run_app(save=screen.saved_in(args), trace=opening, theme=args.theme, tools=tools)
 
@@ -129,13 +120,13 @@ def export_parser() -> flags.Parser:
              "that no spreadsheet runs it. Documents contain notes, captions and bookmarks, but not the model's " \
              f"directory. {flags.EXIT_STATUS}"  # fmt: skip
     return flags.command_parser("export", export_parser.__doc__, epilog, {
-        "trace [FILE]": "a recording, a name that `inspector sessions` lists, or a lesson by its number, name or .md "
-                        "file with its recording beside it (default: the demonstration)",
+        "trace [FILE]": "a recording, a name that `inspector sessions` lists, batch or second-model, which come with "
+                        "the program, or a lesson by its number, name or .md file with its recording beside it "
+                        "(default: the demonstration)",
         "--to FORMAT": (f"{', '.join(flags.DOCUMENTS)}: the kind of document (default: by the ending of OUT)",
                         {"type": format_name}),
         "--output -o OUT": "file to write; - is standard output (default: FILE's name, in this directory)",
-        "--node N|NAME": "select this node, or the first one of this named branch, and show the path to it and on "
-                         "along the oldest branch",
+        "--node N|NAME": "the path to node N, or to the first node of the branch NAME, and on along the oldest branch",
         "--lesson LESSON": "for a web page: the lesson that was recorded in it, by its number, name or .md file",
         "--force": "replace the file if it exists",
         "picture of the screen:": "",
@@ -196,6 +187,8 @@ def run_export(args: Namespace) -> int:
         document = (
             screen.picture(recording, args.size, args.light) if picture else FORMATS[name].make(recording)
         )
+    if trace is None and args.lesson is None:
+        note("No FILE was given, so this is the demonstration that comes with the program.")
     if out is None:
         output().write(document)
         return OK
@@ -215,7 +208,7 @@ def _source(args: Namespace) -> tuple[Listed | None, Path | None]:
     if catalogue.is_name(name) and (name.endswith(".md") or not os.path.isfile(name)):
         own = _read_lesson(name, lambda: catalogue.find(name))
         return listed or own, own.trace
-    return listed, sessions.find(name)
+    return listed, named(name)[0]
 
 
 def _read_lesson(name: str, read: Callable[[], Found]) -> Found:
@@ -259,7 +252,7 @@ def open_parser() -> flags.Parser:
         "number [N]": ("number of the request in a recording; without it the requests are listed, if there are several",
                        {"type": flags.whole}),
         "--no-model": "show only the reply, as a recording made from its logprobs; a reply without a request always "
-                      "opens so",
+                      "opens that way",
         "--output -o RECORDING": "write that recording instead of opening the screen",
         "--force": "replace the file if it exists",
         "--check": "without the screen, compare each reply, or that of request N, with the tokens computed here",
@@ -277,7 +270,7 @@ def run_open(args: Namespace) -> int:
     Raises:
         EngineError: The file can't be read or has no request, there is no such number, or no model is known.
     """
-    from inspector.served.listing import HEADS, listed_request, listed_row
+    from inspector.served.listing import listed_request, listed_row
 
     exchanges = every = exchanges_of(args.file)
     if args.number is not None:
@@ -289,7 +282,9 @@ def run_open(args: Namespace) -> int:
         return _check(args, exchanges)
     if len(exchanges) > 1:
         lines = (json_line(listed_request(each)).rstrip() for each in exchanges)
-        write(lines if args.jsonl else table(HEADS, map(listed_row, exchanges)))
+        columns = number("number"), Column("time", priority=2), Column("kind", priority=3), Column("reply")
+        rows = map(listed_row, exchanges)
+        write(lines if args.jsonl else table((*columns, Column("asked", least=8)), rows, fit=True))
         note(f"Open one of them: inspector open FILE {exchanges[-1].number}")
         return OK
     if args.no_model or exchanges[0].body is None:

@@ -31,6 +31,8 @@ USUAL = VIEWS[1:4]
 """The views that are shown if none are named."""
 MEASURED = ("race", "time", "cache")
 """The views with flags of their own."""
+SAMPLING = ("temp", "top_p", "min_p", "top_k", "seed")
+"""Settings of the sampler that have a flag here."""
 ELSEWHERE = {
     "batch": "batch is a subcommand: inspector batch",
     "drafts": "drafts are a flag: inspector generate --draft lookup",
@@ -57,7 +59,7 @@ def show_parser() -> flags.Parser:
                       {"type": _place}),
         "--steps N": ("generate this many tokens first", {"default": 0}),
         "--token TOKEN": "explain the logit of this token by contributions, gradients or steering; give its id or text "
-                         "(default: the token taken next)",
+                         "(default: the token taken next, or without --steps the most probable one)",
         "--against | --alone": {
             "--against TOKEN": "explain the difference between that logit and this token's (default: that of the best "
                                "other candidate)",
@@ -67,8 +69,8 @@ def show_parser() -> flags.Parser:
         "--off UNIT,...": ("switch off these parts of the model together: L6 h1, L3 mlp, L4 attention, L2, or with "
                            "names that count from 0: blocks.5.attn.hook_z[0], model.layers.2.mlp. L6 h1 x0.5 scales "
                            "one instead", {"type": _units, "default": ()}),
-        "--scope": ("where parts are switched off or steered: in that token's forward alone, or in the whole "
-                    "context", {"choices": ("token", "context"), "default": "token"}),
+        "--scope": ("where parts are switched off or steered: in that token's forward pass alone, or in "
+                    "the whole context", {"choices": ("token", "context"), "default": "token"}),
         "--from STEP": ("with --scope context: change the model from this token on, given as in --at (default: p1)",
                         {"dest": "begin", "type": _place}),
         "--steer | --pairs": {
@@ -113,7 +115,7 @@ def show_parser() -> flags.Parser:
                                      {"type": facing_from}),
         **flags.PROMPT,
         "sampling of --steps:": "",
-        **flags.named("temp", "top_p", "min_p", "top_k", "seed"),
+        **flags.named(*SAMPLING),
         "model:": "",
         **flags.MODEL,
     })  # fmt: skip
@@ -220,7 +222,9 @@ def run_show(args: Namespace) -> int:
     from inspector.cli.writers.inside import Known, questions, refused
 
     views, pairs = _shown(args), _pairs(args)
-    request = request_from(args)
+    if not args.steps and all(getattr(args, name) is None for name in SAMPLING):
+        args.temp = 0.0  # so that the token that comes next is the most probable one
+    request = request_from(args, default_prompt=views == ("map",))  # which is the same for each prompt
     known = Known()
     known.changed = bool(args.off) or args.steer is not None
 
@@ -234,7 +238,10 @@ def run_show(args: Namespace) -> int:
             yield protocol.Intervene(node, args.off, args.scope, begin=args.begin)
 
     steps = [protocol.TakeStep() for _ in range(args.steps)]
-    status = report(request, known, steps, after=after, forgives=refused)
+    alone = len(views) + bool(args.off) == 1
+    status = report(request, known, steps, after=after, forgives=lambda failure: refused(failure, alone))
+    if status == OK and known.refused:
+        return bad_input(f"Not shown: {', '.join(known.refused)}, for the reason in its place.")
     if status != OK or not (failed := known.failed):
         return status
     checks, them = ("its check", "it") if len(failed) == 1 else ("their checks", "them")
@@ -265,7 +272,7 @@ def _shown(args: Namespace) -> tuple[str, ...]:
     if args.layer is not None and args.pairs is None:
         raise EngineError("--layer has no effect without pairs.", "Give it with the file: --steer FILE:2@4.")
     if args.begin and args.scope == "token":
-        raise EngineError("--from has no effect on one token's forward.", "Add --scope context.")
+        raise EngineError("--from has no effect on one token's forward pass.", "Add --scope context.")
     given = (["steering"] if steered else []) + (["patching"] if patched else [])
     return tuple(dict.fromkeys((*shown, *given)))
 
@@ -325,7 +332,7 @@ BEFORE = 16
 """Tokens decoded before what is measured."""
 MEASURING: flags.Flags = {
     **flags.jsonl("tables"), **flags.PROMPT,
-    "before that:": "",
+    "what runs before it:": "",
     "--max-tokens -m N": ("tokens to decode before what is measured",
                           {"type": BY_NAME["max_tokens"].parse, "default": BEFORE}),
     **flags.named("temp", "top_p", "seed"),

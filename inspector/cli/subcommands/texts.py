@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
+import argparse
 import sys
 from argparse import Namespace
-from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -30,7 +29,7 @@ def score_parser() -> flags.Parser:
         "file [FILE]": "a UTF-8 text; - reads standard input",
         "text:": "",
         "--prompt -p TEXT": r"the text itself, without a FILE; \n and \t are escapes",
-        "--chat-template": "score it as a user's message in the model's chat template",
+        "--chat-template": ("score it as a user's message in the model's chat template", {"dest": "chat"}),
         **flags.SYSTEM, **flags.CHAT,
         "output:": "",
         **flags.jsonl("table"),
@@ -73,28 +72,30 @@ def score_request_from(args: Namespace) -> CliRequest:
     shown = args.jsonl or args.output is not None
     candidates = arguments.given(args).get("candidates", MOST if shown else 1)
     settings = arguments.settings_from(Settings, {"candidates": candidates})
-    text = lambda: arguments.given_text(args.file, args.prompt, "inspector score", "score")  # noqa: E731
-    return _request(args, args.chat_template, "--chat-template", text, settings)
+    return _request(args, args.file, "score", "--chat-template", settings)
 
 
 def _request(
-    args: Namespace, chat: bool, flag: str, text: Callable[[], str], settings: Settings
+    args: Namespace, file: str | None, purpose: str, flag: str, settings: Settings | None = None
 ) -> CliRequest:
     """The request of the flags, with the conversation that they name, or else the text that they give.
 
     Args:
         args: As parsed.
-        chat: Whether the text goes through the chat template.
-        flag: That says so.
-        text: Reads it.
+        file: Of the text.
+        purpose: What is done with it.
+        flag: That puts it through the chat template.
         settings: Of the sampler.
     """
     load, (messages, options, notes) = arguments.load_settings(args), arguments.chat_from(args)
-    whole, filled = last_of(messages) if messages else text(), chat or bool(messages)
-    prefill = Prefill(whole, filled, args.system_prompt, True, messages=messages, options=options)
-    return CliRequest(
-        load, settings, prefill, args.jsonl, notes if filled else notes + arguments.idle(args, flag)
-    )
+    if messages:
+        text = last_of(messages)
+    else:
+        text = arguments.given_text(file, args.prompt, purpose)
+        notes += () if args.chat else arguments.idle(args, flag)
+    chat = args.chat or bool(messages)
+    prefill = Prefill(text, chat, args.system_prompt, True, messages=messages, options=options)
+    return CliRequest(load, settings or Settings(), prefill, args.jsonl, notes)
 
 
 # ---- inspector diff --------------------------------------------------------------------------
@@ -124,15 +125,16 @@ def diff_parser() -> flags.Parser:
         "--prompt -p TEXT": r"the text itself; \n and \t are escapes",
         "--window N": "tokens in a window (default: as many as fit both models)",
         "gate:": "bounds that the second model must keep; the exit status says whether it does",
-        "--max-kld BITS": ("upper bound of the mean KL divergence per token", {"type": flags.between(math.inf)}),
+        "--max-kld BITS": ("upper bound of the mean KL divergence per token", {"type": float}),
         "--min-same-top SHARE": ("lower bound of the share of places at which both have the same most probable token, "
-                                 "0 to 1", {"type": flags.between(1.0)}),
+                                 "0 to 1", {"type": float}),
         "--max-ppl-ratio X": ("upper bound of the second perplexity over the first, and its inverse the lower bound; "
-                              "1 or more", {"type": flags.between(math.inf, 1.0)}),
+                              "1 or more", {"type": float}),
         "output:": "",
-        **flags.jsonl("figures, which come last", "one JSON object a line, with every token,"),
-        "both models and their caches (--adapter-path is for the first model, --adapter for the second):": "",
+        **flags.jsonl("figures alone", "one JSON object a line, every token and then the figures,"),
+        "both models and their caches:": "--adapter-path is for the first model, --adapter for the second",
         **flags.MODEL,
+        "--model MODEL": argparse.SUPPRESS,  # the first model is A
     })  # fmt: skip
     made.intermixed = True  # B may come after flags
     return made
@@ -157,11 +159,10 @@ def run_diff(args: Namespace) -> int:
         raise EngineError("No second model was named.", hint)
     if (args.text or []).count(arguments.STDIN) > 1:
         raise PromptError("Standard input can be read only once.", "Name it once with --text.")
-    how = args.prompt, "inspector diff A B", "compare", "--text"
-    texts = [arguments.given_text(file, *how) for file in args.text or [None]]
+    texts = [arguments.given_text(file, args.prompt, "compare", "--text") for file in args.text or [None]]
     request = CliRequest(load, Settings(), jsonl=args.jsonl)
     reads = [DiffText(text, args.window, CANDIDATES if args.jsonl else 0) for text in texts]
-    reading = DiffReading(len(texts), Bounds(args.max_kld, args.min_same_top, args.max_ppl_ratio))
+    reading = DiffReading(len(texts), arguments.settings_from(Bounds, arguments.given(args)))
     return report(request, reading, [second, *reads], told=_of_text) or reading.status
 
 
@@ -232,7 +233,7 @@ def tokens_parser() -> flags.Parser:
         "model:": "",
         "--model MODEL": "pocket, a directory, or a hub id (default: pocket)",
         "--trust-remote-code": ("run code that comes with the tokenizer", flags.NONE),
-        "taken apart; a MODEL may be a tokenizer.json, too:": "",
+        "how it is cut:": "with these two a MODEL may also be a tokenizer.json",
         "--merges": "show how each word became its tokens: BPE's merges with ranks, a unigram's best cuts, WordPiece's "
                     "steps",
         "--beside MODEL": "also show the tokens of another tokenizer, below the first one's",
@@ -280,5 +281,4 @@ def tokens_request_from(args: Namespace) -> CliRequest:
     """
     piped = args.prompt is None and sys.stdin is not None and not sys.stdin.isatty()
     file = arguments.STDIN if args.file is None and piped else args.file
-    text = lambda: arguments.given_text(file, args.prompt, "inspector tokens", "cut")  # noqa: E731
-    return _request(args, args.chat, "--chat", text, Settings())
+    return _request(args, file, "cut", "--chat")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from heapq import nlargest
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from engine.protocol import LockstepEnded, LockstepMemory, LockstepOpened, LockstepRead, LockstepSpan, Record
+from engine.setting import MOST_FLOAT, Setting, SettingsStruct
 from inspector.blocks.blocks import Fact
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary
@@ -23,26 +24,26 @@ WORST = 5
 """Places with the largest divergence that are told."""
 AROUND = 6
 """Tokens of the text before such a place."""
-SHARED = ("log_ratio", "ratio", "correlation", "same_top")
-"""Figures of a comparison by tokens, which the summary takes over."""
-SECTION = "\n====== {} ======"
 PERCENTILES = (0.999, 0.99, 0.9, 0.5, 0.1, 0.01, 0.001)
 
 
 # ---- a gate: bounds that a comparison must hold --------------------------------------------------
 
 Verdict = Literal["holds", "undecided", "broken", "unknown"]
-"""`undecided`: within two standard errors of the bound; a longer text decides. `unknown`: there is no figure."""
+WORDS: dict[Verdict, str] = {
+    "holds": "holds", "broken": "BROKEN", "unknown": "can't be decided",
+    "undecided": "within two standard errors: a longer text decides",
+}  # fmt: skip
 
 
-class Bounds(Struct, frozen=True):
+class Bounds(SettingsStruct, frozen=True):
     """Bounds that the second model must hold beside the first; None if a figure is not bounded."""
 
-    max_kld: float | None = None
+    max_kld: Annotated[Annotated[float, Meta(ge=0, le=MOST_FLOAT)] | None, Setting("")] = None
     """Mean KL divergence, in bits/token."""
-    min_same_top: float | None = None
+    min_same_top: Annotated[Annotated[float, Meta(ge=0, le=1)] | None, Setting("")] = None
     """Share of places where both have the same most probable token, 0 to 1."""
-    max_ppl_ratio: float | None = None
+    max_ppl_ratio: Annotated[Annotated[float, Meta(ge=1, le=MOST_FLOAT)] | None, Setting("")] = None
     """Ratio of the perplexities, the larger by the smaller: one that is much smaller is another model, too."""
 
 
@@ -106,7 +107,7 @@ class KLSpread(Struct, frozen=True):
     max: float
 
 
-class DiffSummary(Struct, frozen=True, tag_field="event"):
+class DiffSummary(Struct, frozen=True, tag_field="event", kw_only=True):
     """The figures of all that was read, those of the first model before those of the second."""
 
     complete: bool
@@ -117,15 +118,15 @@ class DiffSummary(Struct, frozen=True, tag_field="event"):
     """Bytes of the spans that both score, as all fields below."""
     bits_per_byte: tuple[Mean, ...] | None
     """Bits per byte of the first, of the second, and their difference."""
-    perplexity: Mean | None
-    other_perplexity: Mean | None
-    log_ratio: Mean | None
-    ratio: Mean | None
+    perplexity: Mean | None = None
+    other_perplexity: Mean | None = None
+    log_ratio: Mean | None = None
+    ratio: Mean | None = None
     """The second perplexity over the first."""
-    correlation: float | None
-    probability_change: Mean | None
-    rms_probability_change: Mean | None
-    same_top: Mean | None
+    correlation: float | None = None
+    probability_change: Mean | None = None
+    rms_probability_change: Mean | None = None
+    same_top: Mean | None = None
     kl_bits: KLSpread | None
     gate: tuple[Judged, ...]
     """The bounds, and whether they hold."""
@@ -191,9 +192,12 @@ class DiffReading(Report):
     def end(self, summary: Summary) -> DiffSummary:
         """The figures as values."""
         made = self.figures
-        ids, ordered = made.by_ids, sorted(made.kl)
-        theirs, mine = made.perplexities if ids else (None, None)
+        ordered, by_ids = sorted(made.kl), dict[str, Any]()
         shares = {f"p{100 * share:g}": percentile(ordered, share) for share in PERCENTILES if ordered}
+        if made.by_ids:
+            by_ids = {name: getattr(made, name) for name in ("log_ratio", "ratio", "correlation", "same_top")}
+            by_ids["other_perplexity"], by_ids["perplexity"] = made.perplexities
+            by_ids |= {"probability_change": mean(made.changes), "rms_probability_change": made.rms_change}
         return DiffSummary(
             complete=self.ended is not None,
             spans=len(made.spans),
@@ -201,11 +205,7 @@ class DiffReading(Report):
             logprobs=made.totals,
             bytes=made.bytes,
             bits_per_byte=made.bits_per_byte if made.logprobs and made.bytes else None,
-            perplexity=mine,
-            other_perplexity=theirs,
-            **{name: getattr(made, name) if ids else None for name in SHARED},
-            probability_change=mean(made.changes) if ids else None,
-            rms_probability_change=made.rms_change if ids else None,
+            **by_ids,
             kl_bits=KLSpread(mean(made.kl), ordered[0], shares, ordered[-1]) if ordered else None,
             gate=tuple(self.judged),
             worst=tuple(made.spans[place] for place in worst_places(made)),
@@ -232,7 +232,8 @@ class DiffReading(Report):
         if self.total:
             lines = [*report(self)]
             width = max(len(name) for name, value in lines if value)
-            yield from (f"{name:<{width}}: {value}" if value else name for name, value in lines)
+            text = "\n".join(f"{name:<{width}}: {value}" if value else name for name, value in lines)
+            yield text.lstrip("\n")
 
     def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
         """See `Report`."""
@@ -249,22 +250,17 @@ def report(reading: DiffReading) -> Iterator[Fact]:
     broken = "" if reading.ended else " before it was stopped"
     if not made.logprobs:
         yield "tokens", f"none that both score{broken}"
-    else:
-        first = "Perplexity statistics" if made.by_ids else "Between common borders"
-        yield SECTION.format(first).lstrip(), ""
-        yield from _perplexity(made, broken)
-        if made.kl:
-            yield SECTION.format("KL divergence statistics"), ""
-            yield from _kl(made)
-        if made.by_ids:
-            yield SECTION.format("Token probability statistics"), ""
-            yield from _tokens(made)
-        if worst_places(made):
-            yield SECTION.format("Where they differ most"), ""
-            yield from _worst(made)
-    if judged := reading.judged:
-        yield SECTION.format("Gate"), ""
-        yield from map(_judged, judged)
+    sections = {
+        "Perplexity statistics" if made.by_ids else "Between common borders": _perplexity(made, broken),
+        "KL divergence statistics": _kl(made),
+        "Token probability statistics": _tokens(made),
+        "Where they differ most": _worst(made),
+        "Gate": map(_judged, reading.judged),
+    }
+    for title, facts in sections.items():
+        if listed := [*facts]:
+            yield f"\n====== {title} ======", ""
+            yield from listed
 
 
 def _judged(judged: Judged) -> Fact:
@@ -272,14 +268,12 @@ def _judged(judged: Judged) -> Fact:
     known = _with_error(judged.value).strip() if judged.value is not None else "no figure"
     bound = {"same top": "at least"}.get(judged.name, "at most")
     either = " or its inverse" if judged.name == "PPL ratio" else ""
-    words = {
-        "holds": "holds", "broken": "BROKEN", "unknown": "can't be decided",
-        "undecided": "within two standard errors: a longer text decides",
-    }  # fmt: skip
-    return f"{judged.name}, {bound} {judged.bound:g}{either}", f"{known}: {words[judged.verdict]}"
+    return f"{judged.name}, {bound} {judged.bound:g}{either}", f"{known}: {WORDS[judged.verdict]}"
 
 
 def _perplexity(made: Divergences, broken: str) -> Iterator[Fact]:
+    if not made.logprobs:
+        return
     if made.by_ids:
         theirs, mine = made.perplexities
         yield "Mean PPL(Q)", _with_error(theirs)
@@ -300,7 +294,8 @@ def _perplexity(made: Divergences, broken: str) -> Iterator[Fact]:
 
 
 def _kl(made: Divergences) -> Iterator[Fact]:
-    ordered = sorted(made.kl)
+    if not (ordered := sorted(made.kl)):
+        return
     yield "Mean    KLD", _with_error(mean(made.kl)) + " bits"
     yield "Maximum KLD", f"{ordered[-1]:10.6f}"
     for share in PERCENTILES:
@@ -310,7 +305,8 @@ def _kl(made: Divergences) -> Iterator[Fact]:
 
 
 def _tokens(made: Divergences) -> Iterator[Fact]:
-    ordered = sorted(made.changes)
+    if not (ordered := sorted(made.changes)):
+        return
     for name, share in (
         ("Mean    Δp", mean(made.changes)), ("Maximum Δp", ordered[-1]), ("Median  Δp", percentile(ordered, 0.5)),
         ("Minimum Δp", ordered[0]), ("RMS Δp", made.rms_change), ("Same top p", made.same_top),
@@ -339,10 +335,9 @@ def _worst(made: Divergences) -> Iterator[Fact]:
     for place in worst_places(made):
         span, around = made.spans[place], made.spans[max(0, place - AROUND) : place]
         before = "".join(each.text for each in around if each.position < span.position)  # not of another text
+        value = f"{span.logprob_change or 0:+.3f} nats over {len(span.raw)} bytes"
         if span.kl_bits is not None:
             value = f"KLD {span.kl_bits:.4f}, rank {span.rank} → {span.other_rank}"
-        else:
-            value = f"{span.logprob_change or 0:+.3f} nats over {len(span.raw)} bytes"
         yield f"{span.position + 1:>6}", f"{value:<32} …{visible(before)}▕{token_label(span.text, span.raw)}"
 
 
@@ -363,6 +358,4 @@ def cost(reading: DiffReading) -> Iterator[Fact]:
 
 
 def _with_error(of: Mean) -> str:
-    if not math.isfinite(of.value):
-        return f"{of.value:10.6f}"
-    return f"{of.value:10.6f} ± {of.error:10.6f}"
+    return f"{of.value:10.6f}" + (f" ± {of.error:10.6f}" if math.isfinite(of.value) else "")

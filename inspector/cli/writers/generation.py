@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TextIO
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from engine import protocol
-from engine.protocol import Command, FinishReason, Record
+from engine.protocol import Command, Failure, FinishReason, Record
 from engine.settings import Settings
 from engine.timing import Tpot
-from inspector.blocks.blocks import Fact
+from inspector.blocks.blocks import Block, Fact
+from inspector.blocks.paint import plain_lines
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary, Writer, run
 from inspector.cli.exit import output
@@ -41,6 +44,15 @@ class Report:
     """Words before the progress of a measurement."""
     on_terminal = False
     """True if the lines of text go to a terminal."""
+
+    @property
+    def width(self) -> int:
+        """Cells of a line."""
+        return max(40, min(120, shutil.get_terminal_size((122, 24)).columns - 2))
+
+    def drawn(self, blocks: Iterable[Block]) -> Iterator[str]:
+        """The lines of a document, whose tables fit a terminal."""
+        return plain_lines(blocks, self.width, self.on_terminal)
 
     def take(self, record: Record) -> None:
         """Add a record, before it is written."""
@@ -115,7 +127,17 @@ def report(request: CliRequest, report: Report, then: Iterable[Command] = (), **
         then: Commands after the prompt.
         how: As for `run`.
     """
-    return run(request, writer(request, report), then, **how)
+    return run(
+        request, writer(request, report), then, **{"told": lambda failure: _of_flag(request, failure), **how}
+    )
+
+
+def _of_flag(request: CliRequest, failure: Failure) -> Failure:
+    """A failure of the grammar with the flag that gave it."""
+    if (grammar := request.settings.grammar) is None:
+        return failure
+    flag = {"regex": "--regex", "json-schema": "--json-schema"}.get(grammar.kind, "--grammar")
+    return replace(failure, message=failure.message.replace("The grammar can't", f"{flag} can't", 1))
 
 
 # ---- as text ------------------------------------------------------------------------------------
@@ -285,6 +307,8 @@ def _finish(summary: Summary) -> str:
     steps = counted(summary.steps, "token")
     if not summary.detail:
         return f"{summary.reason}, {steps}"
+    if summary.steered:
+        return f"{summary.reason}: {summary.detail}, {summary.steps} of them new: the prompt's last one ran again"
     return f"{summary.reason}: {summary.detail}" + ("" if summary.detail.startswith(steps) else f", {steps}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from argparse import Namespace
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,7 +12,6 @@ from engine import protocol
 from engine.errors import PromptError
 from engine.protocol import CaptureFacts, Command, Failure, PatchPair, Record
 from inspector.blocks.blocks import Block, sentence
-from inspector.blocks.paint import plain_lines
 from inspector.cli.arguments import CliRequest
 from inspector.cli.flags import unescaped
 from inspector.cli.writers.generation import Report
@@ -41,19 +39,24 @@ from inspector.state.patching import after, pair
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 
-LACKED: Mapping[str, type[Record]] = {
+ANSWERS: Mapping[str, type[Record]] = {
     protocol.TryPosition.kind: protocol.PositionTried, protocol.ReadExperts.kind: protocol.ExpertsRead,
-    protocol.ScoreHeads.kind: protocol.HeadsScored,
+    protocol.ScoreHeads.kind: protocol.HeadsScored, protocol.ReadAttention.kind: protocol.AttentionRead,
+    protocol.ReadLens.kind: protocol.LensRead, protocol.Attribute.kind: protocol.AttributionRead,
+    protocol.ReadGradients.kind: protocol.GradientsRead, protocol.ReadScore.kind: protocol.ScoreRead,
+    protocol.SweepHeads.kind: protocol.HeadsSwept,
 }  # fmt: skip
-"""Record of the answer to each command that a model may have no answer to."""
-
-
+"""Record of the answer to each command that may be refused while other views are shown."""
+LACKED = [*ANSWERS][:3]
+"""Those of them that a model may have no answer to."""
 OF_CHANGES = protocol.Intervened | protocol.HeadsSwept | protocol.DirectionMade | protocol.StrengthsSwept
 """The views of what a change does."""
 
 
 class Known(Report):
     """A table for each view; the answers so far, for the commands that depend on them."""
+
+    names = ("model", "sampling", "seed")
 
     def __init__(self) -> None:
         self.timeline = Timeline()
@@ -70,6 +73,8 @@ class Known(Report):
         """The direction that was made last."""
         self.failed: list[str] = []
         """The views that are not shown, because one of their checks failed."""
+        self.refused: list[str] = []
+        """The views that the engine refused, although the model has what they show."""
         self.changed = False
         """True if parts are switched off, or a direction is added: most views are of the model without that."""
 
@@ -82,6 +87,8 @@ class Known(Report):
             self.steps += isinstance(record, protocol.Step)
         if isinstance(record, protocol.Tokenized):
             self.pieces = record.pieces
+        elif isinstance(record, Failure):
+            self.refused += [] if record.command in LACKED else [TABLES[ANSWERS[record.command]][0]]
         elif not checks_hold(record):
             self.failed.append(TABLES[type(record)][0])
         elif isinstance(record, protocol.DirectionMade):
@@ -97,7 +104,7 @@ class Known(Report):
         Raises:
             PromptError: There is no such token, or none before it.
         """
-        if place is None:
+        if place in (None, (False, self.steps + 1)):
             return self.nodes[-1]
         if not (index := self.index("--at", place)):
             hint = "Give a later one, or leave --at out for the next token."
@@ -127,10 +134,9 @@ class Known(Report):
     def lines(self, record: Record) -> Iterable[str]:
         """The table of a view."""
         facts = getattr(record, "facts", None)
-        width = max(40, min(120, shutil.get_terminal_size((122, 24)).columns - 2))
         match record:
             case Failure():
-                title = TABLES[LACKED[record.command]][0]
+                title = TABLES[ANSWERS[record.command]][0]
                 said = f"Not shown: {visible(record.message)} {visible(record.hint)}"
                 shown: Iterable[Block] = [sentence(said)]
             case _ if type(record) in TABLES:
@@ -140,8 +146,8 @@ class Known(Report):
                 shown = document(record, self) if checks_hold(record) else ()
             case _:
                 return
-        proof = [f"  {checked(facts, width)}"] if isinstance(facts, CaptureFacts) else []
-        yield from (title, *(f"  {line}" for line in plain_lines(shown, width)), *proof, "")
+        proof = [f"  {checked(facts, self.width)}"] if isinstance(facts, CaptureFacts) else []
+        yield from (title, *(f"  {line}" for line in self.drawn(shown)), *proof, "")
 
     def path(self, node: int) -> Sequence[Item]:
         """The path's tokens up to a node; empty if its prompt wasn't opened."""
@@ -155,9 +161,14 @@ def checks_hold(record: Record) -> bool:
     return not isinstance(facts, CaptureFacts) or facts.failed is None
 
 
-def refused(failure: Failure) -> bool:
-    """True for a failure after which the next command is sent all the same."""
-    return failure.expected and failure.command in LACKED
+def refused(failure: Failure, alone: bool = True) -> bool:
+    """True for a failure after which the next command is sent all the same.
+
+    Args:
+        failure: The failure.
+        alone: Whether one view is asked for: then only what a model may lack is forgiven.
+    """
+    return failure.expected and failure.command in (LACKED if alone else ANSWERS)
 
 
 # ---- the commands of each view -------------------------------------------------------------------
@@ -332,6 +343,10 @@ def checked(known: CaptureFacts, width: int) -> str:
     return verified(known, width)
 
 
+def _lens(read: protocol.LensRead, known: Known) -> Iterable[Block]:
+    return lens.document(read, known.path(read.node), known.width if known.on_terminal else None)
+
+
 def _intervened(read: protocol.Intervened) -> Iterator[Block]:
     yield sentence(f"{interventions.heading(read)}.")
     yield from interventions.candidates(read)
@@ -342,7 +357,7 @@ TABLES: Mapping[type[Record], tuple[str, Callable[[Any, Known], Iterable[Block]]
         "Attention", lambda read, known: attention.strongest(read, known.path(read.node), None),
     ),
     protocol.HeadsScored: ("Heads by what they do", lambda read, known: attention.roles(read)),
-    protocol.LensRead: ("Lens", lambda read, known: lens.document(read, known.path(read.node))),
+    protocol.LensRead: ("Lens", lambda read, known: _lens(read, known)),
     protocol.AttributionRead: (
         "Contributions",
         lambda read, known: attribution.bars(read, rows_of(read, range(len(read.parts)))),

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 from collections.abc import Iterable
 from pathlib import PurePath
 
 from engine import protocol
 from engine.protocol import Record, TrainedStep, TrainingBegun, TrainingLook
 from inspector.blocks.blocks import Block, Fact, sentences
-from inspector.blocks.paint import plain_lines
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary
 from inspector.cli.writers.generation import Report
 from inspector.display import truncate, visible
 from inspector.documents.costs import document
-from inspector.documents.race import progress, report
+from inspector.documents.race import document as race_document
+from inspector.documents.race import progress
 from inspector.scales import amount, count, milliseconds, time_left
 from inspector.state.measured import Measured
 from inspector.state.training import next_label
@@ -47,8 +46,7 @@ class Measurements(Report):
                 blocks = sentences([f"Metal wrote {visible(record.path)}", took], "")
             case _:
                 return
-        width = max(40, min(100, shutil.get_terminal_size().columns - 2))
-        yield from (*plain_lines(blocks, width), "")
+        yield from (*self.drawn(blocks), "")
 
 
 class RaceReport(Report):
@@ -75,7 +73,7 @@ class RaceReport(Report):
         race = self._state.race
         if race is None or not race.steps:
             return ()
-        return report(race.opened, race.steps, shutil.get_terminal_size().columns).splitlines()
+        return self.drawn(race_document(race.opened, race.steps))
 
     def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
         """See `Report`."""

@@ -8,8 +8,7 @@ from msgspec import Struct
 
 from engine import protocol
 from engine.protocol import LaneEnd, Record
-from inspector.blocks.blocks import Fact
-from inspector.blocks.paint import plain_lines
+from inspector.blocks.blocks import Column, Fact, number
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Completion, Summary
 from inspector.cli.exit import table
@@ -99,7 +98,7 @@ class BatchReport(Report):
         """The lanes, or the draws."""
         batch, drawn = self._state.current, self._state.drawn
         if drawn is not None:
-            yield from plain_lines(frequencies(drawn), 100)
+            yield from self.drawn(frequencies(drawn))
         if batch is not None and drawn is not None:
             yield from ("", *tree_lines(drawn_tree(batch.lanes)))
         elif batch is not None:
@@ -120,7 +119,8 @@ def lanes_table(batch: BatchSoFar, request: CliRequest) -> Iterator[str]:
         counts = lane.number, len(lane.opened.ids), lane.padding, len(lane.tokens)
         end = ending(lane) if lane.ended else "cancelled"
         rows.append((*map(str, counts), *times, end, completion(lane, request)))
-    return table((">row", ">prompt", ">padding", ">tokens", ">first", ">last", "ends", "text"), rows)
+    numbers = map(number, ("row", "prompt", "padding", "tokens", "first", "last"))
+    return table((*numbers, Column("ends"), Column("text")), rows)
 
 
 # ---- a beam search ----------------------------------------------------------------------------
@@ -178,4 +178,5 @@ def ranking_table(search: BeamSearch) -> Iterator[str]:
         (rank, f"{each.score:.4f}", f"{each.logprob:.3f}", str(each.length), end, each.text)
         for (rank, each), end in zip(rows, endings([each for _, each in rows]), strict=True)
     )
-    yield from table(("rank", ">score", ">logprob", ">tokens", "ends", "text"), cells)
+    numbers = map(number, ("score", "logprob", "tokens"))
+    yield from table((Column("rank"), *numbers, Column("ends"), Column("text")), cells)

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.protocol import Piece, PromptToken, Record, SegmentKind, TakenApart, Tokenized
+from engine.protocol import PromptToken, Record, TakenApart, Tokenized
 from engine.segments import MARKUP
 from inspector.blocks.blocks import Fact
 from inspector.cli.arguments import CliRequest
@@ -243,10 +243,14 @@ class CountedTokens(Listing):
         """A line a token, then their counts."""
         if not isinstance(record, Tokenized):
             return
-        kinds = labels(record.segments, len(record.pieces))
         if self.listed:
             yield token_line("#", "id", "token", "", "bytes", "whose" if record.segments.runs else None)
-            yield from (token_row(record.pieces, index, kind) for index, (kind, _) in enumerate(kinds))
+            kinds = labels(record.segments, len(record.pieces))
+            for index, (piece, (kind, _)) in enumerate(zip(record.pieces, kinds, strict=True)):
+                label, shown = token_label(piece.text, piece.raw), shown_bytes(record.pieces, index, _BYTES)
+                whose = "" if kind == MARKUP else kind
+                mark = "special" * piece.special
+                yield token_line(str(index + 1), str(piece.id), label, mark, shown, whose)
             yield ""
         yield from in_words(record)
 
@@ -266,21 +270,6 @@ def counts(cut: Tokenized) -> TokenCounts:
         bytes=size,
         bytes_per_token=size / len(text) if text else None,
     )
-
-
-def token_row(pieces: tuple[Piece, ...], index: int, kind: SegmentKind | None = None) -> str:
-    """One token as a line of the table, counted from 1.
-
-    Args:
-        pieces: All tokens.
-        index: Of this one.
-        kind: Its segment; None if it is not known.
-    """
-    piece = pieces[index]
-    mark = "special" if piece.special else ""
-    label, shown = token_label(piece.text, piece.raw), shown_bytes(pieces, index, _BYTES)
-    whose = None if kind is None else "" if kind == MARKUP else kind
-    return token_line(str(index + 1), str(piece.id), label, mark, shown, whose)
 
 
 def token_line(index: str, id: str, label: str, special: str, shown: str, whose: str | None = None) -> str:

@@ -78,10 +78,11 @@ class PromptDialog(Dialog[Draft]):
         facts: Returns those of the model, None while it loads.
         lookup: Asks the engine how the prompt is cut.
         before: Prompts from before, oldest first.
+        given: Whether it is the session's prompt: it is selected, so that what is typed replaces it. A draft is not.
     """
 
     ACTIONS: ClassVar[ActionTable] = PROMPT_KEYS
-    KEPT: ClassVar[tuple[str, ...]] = ("prompt", "facts", "lookup", "history", "_whole", "_file")
+    KEPT: ClassVar[tuple[str, ...]] = ("prompt", "facts", "lookup", "history", "given", "_whole", "_file")
     HEADING: ClassVar[str] = "Prompt"
     APPLY: ClassVar[str] = "Start"
     EXTRA = (("prompt.read_file", "From a file", "prompt-read"),)
@@ -93,9 +94,10 @@ class PromptDialog(Dialog[Draft]):
         facts: Callable[[], ModelFacts | None],
         lookup: Latest,
         before: Sequence[Prefill] = (),
+        given: bool = False,
     ) -> None:
         super().__init__()
-        self.facts, self.lookup = facts, lookup
+        self.facts, self.lookup, self.given = facts, lookup, given
         self.prompt = prompt = prompt if facts() is None else replace(prompt, chat=self._chat(prompt))
         self.history = PromptHistory(before, prompt)
         self._conversation: tuple[protocol.Message, ...] = ()
@@ -141,12 +143,14 @@ class PromptDialog(Dialog[Draft]):
         return [echo for _, echo in ECHOES].index(self.prompt.echo)
 
     def begin(self) -> None:
-        """Begin in the text, at its end."""
+        """Begin in the text."""
         super().begin()
         self.query_one("#prompt-echo", Choice).chosen = self._echo
         self._asked = None
         self._show(CUTTING)
         self._put(self.prompt)
+        if self.given:
+            self.query_one("#prompt-text", PromptEditor).select_all()
 
     def let_go(self) -> None:
         """Wait for no answer any more."""

@@ -75,7 +75,7 @@ class FilterDialog(FieldDialog[TreeFilter]):
 
 FIELDS = (
     ("name", "name in the tree", "ending A"),
-    ("note", "private note", "why this token?"),
+    ("note", "note, for you and for readers of documents", "why this token?"),
     ("caption", "caption for an audience, in a replay", "watch the entropy here"),
 )
 """Each with its label and an example."""

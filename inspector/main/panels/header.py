@@ -220,10 +220,9 @@ class HeaderLine(Canvas):
             version += [Segment(f"  +{left_out}", self.ink("muted"))] * bool(left_out)
         of = defaults_of(facts, settings)
         whose = [Segment(f"{of} defaults ", self.ink("muted"))] if of else []
-        if greedy:
-            return [[*whose, *versions[0]], *versions, *([] if on else [[]])]
-        seeded = [*versions[0], Segment(f"  seed {settings.seed}", self.ink("muted"))]
-        return [[*whose, *seeded], seeded, *versions]
+        seed = [] if greedy else [Segment(f"  seed {settings.seed}", self.ink("muted"))]
+        seeded = [*versions[0], *seed]
+        return [[*whose, *seeded], seeded, *versions, *([[]] if greedy and not on else [])]
 
 
 def _type(facts: ModelFacts) -> str:

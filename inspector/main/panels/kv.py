@@ -42,7 +42,7 @@ def kv_facts(timeline: Timeline, kv: KVReading) -> Iterator[Fact]:
         if group.limit is not None and group.kind != "recurrent":
             gone = max(0, kv.offset - group.held)
             dropped = f"{count(gone)} dropped" if gone else "none dropped yet"
-            yield "window", f"{layers_of(group)}: the last {count(group.limit)} tokens at most; {dropped}"
+            yield "window", f"{layers_of(group)}: {count(group.limit)} tokens at most; {dropped}"
     for group in kv.groups:
         if group.kind == "recurrent":
             each, all_of_them = size(group.used_bytes), size(len(group.layers) * group.used_bytes)
@@ -174,8 +174,9 @@ class KVPanel(PanelCanvas, can_focus=True):
         window = timeline.facts.context_window if timeline.facts else None
         loaded = timeline.of(Measured).loaded
         ranks = f"over {len(loaded.ranks)} ranks" if loaded is not None and len(loaded.ranks) > 1 else ""
-        of_window = f" of {count(window)}" if window else ""
-        self.title(f"{self.NAME} · {count(kv.offset)}{of_window} tokens", ranks)
+        held = max((group.held for group in kv.groups if group.kind != "recurrent"), default=kv.offset)
+        whole = kv.offset if held < kv.offset else window  # windows of all layers dropped some
+        self.title(f"{self.NAME} · {count(held)}{f' of {count(whole)}' if whole else ''} tokens", ranks)
         if width >= DEEP[0] and height >= DEEP[1]:
             return self._deep(timeline, kv, width, height)
         below = self._below(timeline, kv, width, height)
@@ -258,7 +259,7 @@ class KVPanel(PanelCanvas, can_focus=True):
         kept = [self._kept(kv, width, FACT_NAME)] if kv.kept_bytes else []
         below: list[Row] = [[], *groups, *kept, *bill, []]
         facts = [self.facts([fact], width) for fact in kv_facts(timeline, kv)]
-        more = f"{key_for('compare_kv')} compares 16, 8 and 4 bits · {key_for('race')} races against no cache"
+        more = f"{key_for('compare_kv')} compares other KV bits · {key_for('race')} races against no cache"
         for rows in (*facts, fact_rows([("", more)], width, muted, muted)):
             if len(below) + len(rows) > height - 2 - _LEAST_DEEP:
                 break

@@ -20,6 +20,7 @@ from engine.decoding.rows import rows_of
 from engine.errors import Cancelled, PromptError, StepError
 from engine.inside.attention import read_attention
 from engine.inside.interventions import Scaling, baseline, changed_masses, hold, intervene
+from engine.inside.lens import read_lens
 from engine.model.layers import decoder_layers
 from engine.protocol import (
     Check,
@@ -30,6 +31,7 @@ from engine.protocol import (
     Intervened,
     Intervention,
     ReadAttention,
+    ReadLens,
     floats,
 )
 from engine.sampling.ranking import Row, checked_logprobs
@@ -700,6 +702,10 @@ def test_the_inside_of_the_models_own_tokens_can_be_seen_from_a_branch_and_not_t
     for node in (first, session.node):
         with pytest.raises(StepError, match=r"views of the inside are for the model's own"):
             answer(read_attention(session, ReadAttention(node)))
+        with pytest.raises(StepError, match=r"views of the inside are for the model's own"):
+            answer(
+                read_lens(session, ReadLens(node, positions=4))
+            )  # the first of the four is the model's own
     assert_right(session)
 
 

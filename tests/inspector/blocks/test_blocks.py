@@ -125,6 +125,7 @@ def test_texts_are_cut_before_columns_go_and_a_column_that_fits_comes_back() -> 
     assert drawn(table, width=20)[1] == "- abcdef  twelve ce…"
     assert drawn(table, width=12)[1] == "- ab…   10 %"
     assert [*plain_lines([table], width=10)][1] == "- abcdef  twelve cells   10 %"
+    assert [*plain_lines([table], width=12, fit=True)][1] == "- ab…   10 %"
     (page,) = map(written, elements([table], tables="plain"))
     assert '<table class="plain">' in page
     assert "<td>abcdef</td>" in page

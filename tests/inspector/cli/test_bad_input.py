@@ -6,6 +6,7 @@ import shlex
 
 import pytest
 
+from inspector.cli.main import SUBCOMMANDS, main
 from tests.inspector.cli.scripted import Complaint
 from tests.inspector.cli.test_main import light
 
@@ -41,7 +42,10 @@ REFUSED = {
         "--prompt-file nowhere.txt": "--prompt and --prompt-file were both given.",
     },
     "beam": {"": "No prompt was given.", "-p ''": "The prompt is empty."},
-    "": {"--model pocket beam": "Put beam first: inspector beam ..."},
+    "": {
+        "--model pocket beam": "Put beam first: inspector beam ...",
+        "--no-save pocket": "Put the model first, and one alone: inspector pocket [flags].",
+    },
     "batch": {
         "": "No prompt was given.",
         "-p ''": "One of the prompts is empty.",
@@ -87,12 +91,15 @@ REFUSED = {
         "scores --head 'L9 h1'": "There is no L9: this model has 8 layers.",
         "--off L0": "layers and heads count from 1",
     },
+    "open": {"": "inspector open needs FILE. Such as: inspector open requests.har,"},
+    "completion": {"": "Such as: inspector completion bash."},
     "diff": {
+        "": "inspector diff needs A. Such as: inspector diff pocket --bits 4 --text FILE,",
         "pocket -p x": "No second model was named. Name one after the first",
         "pocket pocket": "No text was given.",
         "pocket pocket -p x --text y": "--text and --prompt were both given.",
         "pocket pocket -p ''": "The text is empty",
-        "pocket pocket --text /nowhere/no": "There is no file /nowhere/no",
+        "pocket pocket --text /nowhere/no": "There is no file '/nowhere/no'",
         "pocket --group-size 32 -p x": "A group size was given without the bits",
         "pocket pocket --model pocket -p x": "The first model was named twice",
     },
@@ -100,13 +107,15 @@ REFUSED = {
         "-p ''": "The text is empty",
         "-p a file": "A FILE and --prompt were both given",
         "/nowhere/at/all": "There is no file",
+        "'Hello world.'": "There is no file 'Hello world.'. Check",
     },
     "lesson": {
+        "": "inspector lesson needs VERB and FILE. Such as: inspector lesson new my-lesson.md,",
         "check none.md": "none.md can't be read",
         "check none.txt": "The name of a lesson ends in .md",
         "new a.md --find-seed": "--find-seed is a flag of `inspector lesson check`",
         "check a.md --dtype file --all-dtypes": "both given",
-        "frob a.md": "invalid choice",
+        "frob a.md": "VERB: must be one of new, check, record, run, not 'frob'.",
     },
 }  # fmt: skip
 """By what a command begins with: what is added, and what is said then."""
@@ -136,3 +145,16 @@ def test_help_is_instant_and_names_the_flags(name: str) -> None:
     text = light(*name.split(), "--help")
     assert [flag for flag in HELP[name].split(";") if flag not in text] == []
     assert ("--temp" in text) == (name in ("show race", "batch"))
+
+
+@pytest.mark.parametrize("name", [*SUBCOMMANDS])
+def test_the_usage_is_one_line_that_names_the_arguments(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*name.split(), "--help"]) == 0
+    text = capsys.readouterr().out
+    usage, blank, *_ = text.split("\n")
+    assert usage.startswith(f"usage: inspector {name} ")
+    assert (usage.endswith(" [flags]"), blank) == (True, "")
+    assert ("A [B]" in usage) == (name == "diff")
+    assert "--model MODEL" not in text or name != "diff", "the first model is A"

@@ -105,7 +105,7 @@ def test_the_program_s_help_says_how_to_have_it() -> None:
 
 
 def test_a_shell_that_is_none(complaint: Complaint) -> None:
-    assert complaint("completion", "bsh").startswith("shell: invalid choice: 'bsh'")
+    assert complaint("completion", "bsh").startswith("SHELL: must be one of bash, zsh, fish, not 'bsh'.")
 
 
 def test_values_are_offered_for_arguments_that_are_there() -> None:

@@ -51,9 +51,10 @@ def test_each_flag_is_a_grammar(tmp_path: Path) -> None:
     [
         (["--regex", "a", "--choices", "b"], "--regex and --choices were given. Give one of them"),
         (["--regex", ""], "--regex: the regex grammar is empty"),
-        (["--choices", ","], "--choices: choices name no text"),
-        (["--grammar", "no-such-file"], "There is no grammar file no-such-file"),
-        (["--json-schema", "no-such-file"], "There is no grammar file no-such-file"),
+        (["--choices", "a,,b"], "--choices: one of 'a,,b' is empty"),
+        (["--choices", ""], "--choices: choices name no text"),
+        (["--grammar", "no-such-file"], "There is no grammar file 'no-such-file'"),
+        (["--json-schema", "no-such-file"], "There is no schema file 'no-such-file'"),
     ],
 )
 def test_what_is_wrong_names_its_flag(argv: list[str], message: str) -> None:
@@ -98,7 +99,7 @@ def test_a_grammar_that_cannot_be_used_is_one_line_with_its_place() -> None:
     done = generated("--json-schema", '{"type": "object",\n  "not" 1}')
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
-    assert "line 2, column 9: Expecting ':' delimiter" in done.stderr
+    assert "--json-schema can't be used: line 2, column 9: Expecting ':' delimiter" in done.stderr
 
 
 def test_the_report_and_the_json_lines_name_the_grammar_that_the_text_was_held_to() -> None:

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import re
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -372,3 +373,43 @@ def test_a_sweep_can_be_of_the_whole_context(one: Asked) -> None:
     assert (token.scope, context.scope) == ("token", "context")
     assert len(token.units) == len(context.units)
     assert token.units != context.units
+
+
+def test_a_table_is_no_wider_than_the_terminal_and_whole_in_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    asked = ["show", *PROMPT, "heads,lens", "--texts", "4,1", "--positions", "8"]
+    assert cli.main(asked) == 0
+    piped = capsys.readouterr().out
+    assert "share of its attention" in piped
+    assert max(map(len, piped.splitlines())) > 150
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert cli.main(asked) == 0
+    shown = capsys.readouterr().out
+    assert "its share" in shown
+    assert "5 earlier positions left out" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_without_steps_the_most_probable_token_is_explained_and_a_map_needs_no_prompt(
+    one: Asked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert one(AttributionRead, "contributions").tokens[0].rank == 1
+    assert one(AttributionRead, "contributions", "--at", "1").tokens[0].rank == 1
+    capsys.readouterr()
+    assert cli.main(["show", "map"]) == 0
+    printed = capsys.readouterr()
+    assert "layers 1 to 8" in printed.out
+    assert "sampling    greedy" in printed.err
+
+
+def test_a_view_that_is_refused_takes_no_other_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    quantized = ("--kv-bits", "4", "--quantized-kv-start", "0")
+    assert cli.main(["show", *PROMPT, "gradients,map", *quantized]) == 2
+    printed = capsys.readouterr()
+    assert "Gradients\n  Not shown: The KV cache is quantized" in printed.out
+    assert "layers 1 to 8" in printed.out
+    assert printed.err.endswith("error: Not shown: Gradients, for the reason in its place.\n")
+    assert cli.main(["show", *PROMPT, "gradients", *quantized]) == 2
+    assert "error: The KV cache is quantized" in capsys.readouterr().err

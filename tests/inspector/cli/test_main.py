@@ -177,6 +177,11 @@ def test_flags_without_effect_are_said() -> None:
         .notes[0]
         .startswith("--top-k has no effect at --temp 0:")
     )
+    (late,) = known("-p", "hi", "--kv-bits", "4").notes
+    assert late.startswith("--kv-bits takes effect from 5,000 tokens")
+    assert known("-p", "hi", "--kv-bits", "4", "--quantized-kv-start", "0").notes == ()
+    (short,) = known("-p", "hi", "--min-tokens", "9", "-m", "8").notes
+    assert short.startswith("--min-tokens is more than --max-tokens")
 
 
 @pytest.mark.parametrize("headless", [True, False], ids=["generate", "screen"])
@@ -221,7 +226,7 @@ def test_bad_prompts(tmp_path: Path, complaint: Complaint) -> None:
         str(bad): "is not UTF-8 (byte 0xff at offset 3). Convert it",
         str(empty): "The prompt is empty.",
         str(tmp_path): "can't be read: Is a directory",
-        str(tmp_path / "none"): f"There is no prompt file {tmp_path}/none. Check",
+        str(tmp_path / "none"): f"There is no prompt file '{tmp_path}/none'. Check",
     }
     for name, said in files.items():
         assert said in complaint("generate", "--prompt-file", name)
@@ -239,7 +244,7 @@ def test_bad_standard_input(monkeypatch: pytest.MonkeyPatch, complaint: Complain
 
 
 def test_what_a_message_quotes_is_not_obeyed(complaint: Complaint) -> None:
-    line = complaint("generate", "--prompt-file", "\x1b[2J\x9b31m\u202e\nx")
+    line = complaint("generate", "-p", "x", "-o", "\x1b[2J\x9b31m\u202e\nx/story.trace")
     assert "\x1b" not in line
     assert "\x9b" not in line
     assert "\u202e" not in line

@@ -97,15 +97,13 @@ def test_bad_input_is_one_line(file: Path, complaint: Complaint, monkeypatch: py
     file.write_bytes(b"")
     assert complaint("score", str(file)).startswith("The text is empty: there is nothing to score.")
     assert complaint("score", str(file / "no")).startswith(f"The file {file}/no can't be read")
-    assert complaint("score", "nope").startswith("There is no file nope. Check")
+    assert complaint("score", "Is it?..").startswith("There is no file 'Is it?..'. Check")
     assert complaint("score").startswith("No text was given. Name a file, or - for standard input")
     assert complaint("score", str(file), "-p", "x").startswith("A FILE and --prompt were both given.")
     assert complaint("score", "-p", "").startswith("The text is empty")
     assert complaint("score", "--candidates", "0", str(file)).startswith("--candidates")
     monkeypatch.setattr(sys, "stdin", None)
-    assert complaint("score", "-") == (
-        "Standard input is closed. Give the text as a file: inspector score FILE."
-    )
+    assert complaint("score", "-") == "Standard input is closed. Give the text in a file, or with -p TEXT."
 
 
 # ---- what is written --------------------------------------------------------------------------

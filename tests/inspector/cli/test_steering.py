@@ -93,6 +93,14 @@ def test_a_completion_is_steered_from_its_first_token(events: Events, saved: Pat
     assert [each.label for each in timeline.under] == [f"L4 +happy-sad x2 #{read_direction(saved).digest}"]
 
 
+def test_the_token_of_the_prompt_that_ran_again_is_no_new_one(
+    saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["generate", *PROMPT, "--temp", "0", "-m", "4", "--steer", f"{saved}:2"]) == 0
+    told = "length: 4 tokens, 3 of them new: the prompt's last one ran again"
+    assert told in capsys.readouterr().err
+
+
 def test_what_can_not_be_is_said_in_one_line(
     complaint: Complaint, pairs: Path, saved: Path, tmp_path: Path
 ) -> None:

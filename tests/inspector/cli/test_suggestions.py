@@ -8,7 +8,7 @@ import pytest
 
 from inspector.cli.flags import FOREIGN, parsed
 from inspector.cli.flags import WORDS as FOREIGN_WORDS
-from inspector.cli.main import REPLACED, SUBCOMMANDS, _parsers
+from inspector.cli.main import SUBCOMMANDS, _parsers
 from tests.inspector.cli.scripted import Complaint
 
 FLAGS = [
@@ -50,8 +50,8 @@ WORDS = [
     (["genrate", "-p", "hi", "--jsonl"], "'genrate' is neither a model nor a subcommand of inspector. "
                  "Did you mean inspector generate?"),
     (["Beam"], "'Beam' is neither a model nor a subcommand of inspector. Did you mean inspector beam?"),
-    (["compare", "a", "b"], "subcommand of inspector. Did you mean inspector diff?"),
-    (["help"], "'help' is neither a model nor a subcommand of inspector. Did you mean inspector --help?"),
+    (["compare", "a", "b"], "subcommand of inspector. Type: inspector diff A B"),
+    (["help"], "'help' is neither a model nor a subcommand of inspector. Type: inspector --help"),
     (["my talk.trace.zst"], "subcommand of inspector. Did you mean inspector replay 'my talk.trace.zst'?"),
     (["Once upon a time"], "nor a subcommand of inspector. A prompt is given with -p: inspector -p 'Once upon a time'"),
     (["x " * 50], "A prompt is given with -p: inspector -p TEXT"),
@@ -60,17 +60,16 @@ WORDS = [
     (["generate", "a b"], "inspector generate takes no 'a b'. A prompt is given with -p: inspector generate -p 'a b'"),
     (["beam", "a b"], "inspector beam takes no 'a b'. A prompt is given with -p: inspector beam -p 'a b'"),
     (["show", "race", "a b"], "show race takes no 'a b'. A prompt is given with -p: inspector show race -p 'a b'"),
-    (["score", "a b"], "There is no file a b. Check the path's spelling, or give the text itself: inspector score -p"),
+    (["score", "a b"], "There is no file 'a b'. Check the path's spelling, or give the text itself with -p TEXT."),
     (["generate", "-p", "Once", "upon", "a"], "generate takes no 'upon'. Put a prompt of several words in quotes."),
     (["generate", "-p", "x", "--", "y"], "inspector generate takes no 'y'."),
     (["generate", "a/b"], "takes no 'a/b'. A model is given with --model: inspector generate --model a/b"),
     (["no/such/place"], "'no/such/place' is neither a model nor a subcommand of inspector. A prompt is given with -p"),
     (["show", "race", "pocket"], "no 'pocket'. A model is given with --model: inspector show race --model pocket"),
     (["--model", "pocket", "generate"], "takes no 'generate'. Put generate first: inspector generate ..."),
-    (["inside", "-p", "x"], "There is no inspector inside any more. Type: inspector show VIEW"),
-    (["race", "--to", "99"], "There is no inspector race any more. Type: inspector show race"),
-    (["keys"], "There is no inspector keys any more. Type: inspector --keys"),
-    (["record", "x"], "There is no inspector record any more. Type: mitmdump --mode reverse:URL"),
+    (["keys"], "Type: inspector --keys"),
+    (["inside", "-p", "x"], "Type: inspector show VIEW"),
+    (["record", "x"], "Type: mitmdump --mode reverse:URL"),
     (["--jsonl"], "--jsonl has no effect on the screen. Use inspector generate, or add --keys."),
     (["replay", "a", "b"], "inspector replay takes no 'b'. See `inspector replay --help`."),
     ([""], "inspector takes no ''. See `inspector --help`."),
@@ -97,17 +96,13 @@ def test_a_file_is_pointed_at_the_flag_that_reads_it(
     )
 
 
-def test_what_took_a_subcommands_place_is_there() -> None:
-    assert not REPLACED.keys() & SUBCOMMANDS.keys()
-    named = {instead.split()[1] for instead in REPLACED.values() if instead.startswith("inspector ")}
-    assert named <= {*SUBCOMMANDS, "--keys"}
-
-
 def test_what_is_suggested_is_there() -> None:
     flags = {name for parser in _parsers().values() for name in parser._option_string_actions}
     assert {wanted.partition(" ")[0] for wanted in FOREIGN.values()} <= flags
     assert not set(FOREIGN) & flags
-    assert {word for word in FOREIGN_WORDS.values() if word[0] != "-"} <= set(SUBCOMMANDS)
+    assert not FOREIGN_WORDS.keys() & SUBCOMMANDS.keys()
+    named = {typed.split()[1] for typed in FOREIGN_WORDS.values() if typed.startswith("inspector ")}
+    assert named <= {*SUBCOMMANDS, *flags}
 
 
 def test_both_spellings_of_json_are_everywhere_where_one_is() -> None:

@@ -50,14 +50,14 @@ async def test_a_prompt_is_typed_and_prefilled(rig: Rig) -> None:
 
 async def test_letters_typed_into_the_prompt_are_no_commands(rig: Rig) -> None:
     await rig.ready()
-    await rig.press("p", "q", "space", "r", "s", "ctrl+j", "left", "x")
+    await rig.press("p", "end", "q", "space", "r", "s", "ctrl+j", "left", "x")
     assert rig.app.top.query_one("#prompt-text", SafeTextArea).text == "Once upon a time,q rs" + "x\n"
     assert rig.engine.sent == []
 
 
 async def test_nothing_typed_is_lost_when_the_dialog_is_left(rig: Rig) -> None:
     await rig.ready()
-    await rig.press("p", "exclamation_mark", "tab", "right")
+    await rig.press("p", "end", "exclamation_mark", "tab", "right")
     rig.app.top.query_one("#prompt-system", SafeTextArea).text = "Be kind.\nBe brief."
     await rig.press("escape")
     assert rig.engine.sent == []
@@ -67,12 +67,12 @@ async def test_nothing_typed_is_lost_when_the_dialog_is_left(rig: Rig) -> None:
     assert (typed.text, typed.chat, typed.system) == ("Once upon a time,!", True, "Be kind.\nBe brief.")
 
 
-async def test_typing_goes_on_at_the_end_and_replaces_what_was_selected(rig: Rig) -> None:
+async def test_what_is_typed_replaces_the_prompt_and_is_added_to_a_draft(rig: Rig) -> None:
     await rig.ready()
-    await rig.press("p", "H", "i", "ctrl+s")
+    await rig.press("p", "right", "H", "i", "ctrl+s")
     assert rig.engine.sent == [protocol.Prefill("Once upon a time,Hi", False, None, None)]
     rig.engine.sent.clear()
-    await rig.press("p", "ctrl+a", "H", "i", "exclamation_mark", "enter")
+    await rig.press("p", "H", "i", "escape", "p", "exclamation_mark", "enter")
     assert rig.engine.sent == [protocol.Prefill("Hi!", False, None, None)]
 
 

@@ -115,7 +115,7 @@ async def test_it_is_asked_at_once_and_once_how_the_prompt_is_cut(rig: Rig) -> N
     dialog = rig.app.top
     assert isinstance(dialog, PromptDialog)
     assert len(questions) == 1
-    await rig.press("x")
+    await rig.press("end", "x")
     assert (await asked(rig)).text == questions[0].text + "x"
     assert len(questions) == 2
     assert dialog._timer is None
@@ -173,7 +173,7 @@ async def test_the_latest_text_wins_and_nothing_is_asked_for_an_empty_one(rig: R
     await rig.ready()
     await rig.press("p")
     first = await asked(rig)
-    await rig.press("x")
+    await rig.press("end", "x")
     await rig.until(lambda: rig.engine.cancels)
     await rig.push([preview(first)])
     assert "token," not in remark(rig)[0]
@@ -192,7 +192,7 @@ async def test_the_keys_say_how_another_text_takes_the_place_of_the_one_that_is_
 
 
 async def test_while_the_model_loads_there_are_no_tokens_and_it_is_said(rig: Rig) -> None:
-    await rig.press("p", "x")
+    await rig.press("p", "end", "x")
     await asked(rig)
     assert "still loading" in remark(rig)[0]
     await rig.push(rig.session.load())
@@ -275,7 +275,7 @@ async def test_the_arrow_keys_go_through_the_prompts_of_the_tree_and_those_that_
         new_tree=False,
     )
     await rig.push([opened])
-    await rig.press("p", "exclamation_mark", "ctrl+j", "x", "escape", "p")
+    await rig.press("p", "end", "exclamation_mark", "ctrl+j", "x", "escape", "p")
     assert area(rig).text == "Once upon a time,!\nx"
     await rig.press("up")
     assert area(rig).text == "Once upon a time,!\nx"  # to the first line
@@ -351,7 +351,7 @@ async def test_what_is_shown_is_what_is_prefilled() -> None:
 
     async with app.run_test(size=(120, 40)) as pilot:
         await until(lambda: app.controller.timeline.prompts.prefilled)
-        await pilot.press("p", "comma", "tab", "right")
+        await pilot.press("p", "end", "comma", "tab", "right")
         shown = app.top.query_one(PieceList)
         await until(lambda: any(piece.special for piece in shown.first))
         assert app.top.query_one("#prompt-mode", Choice).chosen == 1
@@ -407,7 +407,7 @@ async def test_the_whole_conversation_is_shown_and_its_last_message_edited(
         assert "user: Tell me of a dog." in text
         assert "assistant: It ran [/nope]␛[31m home." in text
         assert "◉ the whole conversation" in text
-    await rig.press(*" Say.", "ctrl+s")
+    await rig.press("end", *" Say.", "ctrl+s")
     sent = rig.engine.last(protocol.Prefill)
     assert sent.messages == (*TALK[:-1], Message("user", "Why? Say."))
 

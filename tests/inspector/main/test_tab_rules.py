@@ -124,7 +124,7 @@ def test_no_key_is_silent_in_a_view() -> None:
         await rig.do("attention")
         for key, said in (
             ("percent_sign", "% does nothing here. ? shows the keys"),
-            ("X", "Switch off is 4 X"),
+            ("X", "Press 4 X for Switch off"),
             ("A", "Attention is on show. Esc goes back"),
         ):
             await rig.app._press_keys([key])

@@ -101,9 +101,10 @@ def test_a_sentence_names_the_tab_of_a_key_that_holds_elsewhere_alone(request: p
 @pytest.mark.parametrize(
     ("tab", "key", "says"),
     [
-        ("1", "A", "Attention is 3 A"),
-        ("3", "x", "Delete branch is 4 x"),
-        ("1", "R", "Recorded reply is 2 R, Reply 4 R, Ranks 5 R, Requests 7 R"),
+        ("1", "A", "Press 3 A for Attention"),
+        ("3", "x", "Press 4 x for Delete branch"),
+        ("3", "e", "Press 1 e for Tokens"),
+        ("1", "R", "Press 2 R for Recorded reply, 4 R for Reply, 5 R for Ranks, 7 R for Requests"),
         ("1", "ctrl+y", ""),
     ],
 )

@@ -63,6 +63,23 @@ async def test_a_hold(rig: Rig) -> None:
     assert not rig.timeline.under
 
 
+async def test_a_token_that_was_taken_back_during_a_run_is_back_with_the_next_key_however_soon(
+    rig: Rig,
+) -> None:
+    await rig.ready(steps=3)
+    await rig.press("r", "backspace", "u")
+    assert rig.engine.names == ["Run"]
+    assert rig.engine.cancelled(rig.engine.sent[0])
+    await rig.push([rig.session.step(), Ended("Run", cancelled=True)])
+    last, before = rig.timeline.items[-1].node, rig.timeline.items[-2].node
+    assert rig.engine.sent[1:] == [protocol.MoveTo(before)], (
+        "the last token that came, not the last at the key"
+    )
+    await rig.push([rig.session.move(before), Ended("MoveTo")])
+    assert rig.status.startswith("Undone: taking back “")
+    assert rig.engine.sent[2:] == [protocol.MoveTo(last)]
+
+
 async def test_redo_is_a_key_where_undo_is_one(rig: Rig) -> None:
     await rig.ready()
     await rig.press("b", "3", "enter")

@@ -11,7 +11,16 @@ import pytest
 
 from engine import protocol
 from engine.errors import RecordingError
-from engine.protocol import Ended, Marked, ModelFacts, Prefill, PromptOpened, Step
+from engine.protocol import (
+    AttentionRead,
+    CaptureFacts,
+    Ended,
+    Marked,
+    ModelFacts,
+    Prefill,
+    PromptOpened,
+    Step,
+)
 from engine.recording import Journal, RecordingReader, load
 from engine.recording.journal import RecordingChanged
 from engine.settings import LoadSettings, Settings
@@ -92,6 +101,15 @@ def test_a_prompt_alone_leaves_no_file(tmp_path):
     assert kept.path.exists()
     kept.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_prompt_whose_inside_was_looked_at_leaves_a_file(tmp_path):
+    kept = recording(tmp_path)
+    lived(kept, steps=0)
+    kept.receive(AttentionRead(1, 1, (), 1, (), CaptureFacts((), 1.0, 0.0, "llama")))
+    kept.close()
+    assert kept.saved is not None
+    assert isinstance(values(kept.saved)[-1], AttentionRead)
 
 
 def test_a_directory_that_cant_be_made_is_told_once_and_the_session_goes_on(tmp_path):
@@ -236,7 +254,7 @@ def test_the_screen_saves_engine_and_marks_and_settings(state):
 
     app = run(test, save=state)
     (path,) = state.iterdir()
-    assert app.saved == path
+    assert app.recorder.saved == path
     found = values(path)
     assert isinstance(found[-1], Marked)
     assert found[-1].bookmarked
@@ -248,7 +266,7 @@ def test_a_session_that_isnt_saved_leaves_nothing(state):
     async def test(rig: Rig) -> None:
         await rig.ready(3)
 
-    assert run(test).saved is None
+    assert run(test).recorder.saved is None
     assert not state.exists()
 
 
@@ -257,7 +275,7 @@ def test_a_prompt_without_a_step_is_not_said_to_be_saved(state):
         await rig.ready(0)
         assert rig.app.recorder.path is not None
 
-    assert run(test, save=state).saved is None
+    assert run(test, save=state).recorder.saved is None
     assert list(state.iterdir()) == []
 
 

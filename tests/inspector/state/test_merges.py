@@ -44,7 +44,9 @@ def test_a_unigram_has_its_ways_and_a_wordpiece_its_steps() -> None:
     (word,) = TokenizerTracer(tokenizer("unigram")).trace("attention").words
     assert (rungs(word), final(word)) == (4, 0)
     assert rung(word, 0).pieces == word.pieces()
-    assert float(rung(word, 1).of) < float(rung(word, 0).of)
+    best, second = rung(word, 0), rung(word, 1)
+    assert second.value < best.value < 0
+    assert best.of.startswith("−"), "a true minus"
     letters, steps = tuple(bytes([each]) for each in b"unhappy"), (Segmentation(None, (2, 1, 4)),)
     word = WordApart(0, 7, letters, (), (), steps, (0, 1, 2), (2, 3, 7))
     assert [rung(word, place).pieces for place in range(rungs(word))] == [

@@ -19,7 +19,7 @@ from inspector.documents.scores import (
 from inspector.state.inside import Answers
 from tests.inspector.views.scores.reads import FACTS, read
 
-LABELS = ("␣a", "␣dog", "␣ran", "␣and", "␣saw")
+LABELS = ("“␣a”", "“␣dog”", "“␣ran”", "“␣and”", "“␣saw”")
 
 
 def test_shares_are_differences_from_the_mean_and_sum_to_that_of_the_score() -> None:

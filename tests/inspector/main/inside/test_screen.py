@@ -8,13 +8,15 @@ from rich.cells import cell_len
 
 from engine.protocol import CaptureFacts, Check
 from inspector.display import quoted, token_label
-from inspector.main.inside_view import InsideView
+from inspector.main.inside_view import InsideView, TokenHeat
 from inspector.main.key_table import key_table
 from inspector.main.panels.header import TabLines
 from inspector.main.tool import found
 from inspector.state.inside import checked
 from inspector.views import TOOLS
 from inspector.widgets.actions import Action
+from tests.inspector.fakes import Session
+from tests.inspector.panels_app import on_screen, screen, shown
 from tests.inspector.rig import Rig
 
 TABLE = key_table(TOOLS)
@@ -175,3 +177,15 @@ def test_no_view_gives_a_letter_of_the_tab_another_meaning() -> None:
             assert all(letters.get(name, action.id) == action.id for name in action.names if action.id), (
                 action.id
             )
+
+
+@on_screen
+async def test_the_text_above_a_view_ends_with_its_token_also_if_that_breaks_the_line() -> None:
+    made = Session()
+    items = [
+        made._prompt_token(place, piece) for place, piece in enumerate(("Tim", " had", " a", " kite", "\n"))
+    ]
+    async with shown(TokenHeat(), (16, 3)) as (text, pilot):
+        text.put("Title", items)
+        await pilot.pause()
+        assert "kite↵" in screen(pilot)

@@ -89,9 +89,19 @@ def test_windows_and_states_tell_what_fell_out_and_what_stays():
     )
     timeline.kv = KVReading(200, 5632, 8704, groups)
     told = facts_of(timeline)
-    assert told["window"] == "layers 1-3, 5: the last 128 tokens at most; 72 dropped"
+    assert told["window"] == "layers 1-3, 5: 128 tokens at most; 72 dropped"
     assert told["state"] == "layer 4: 512 B each, whatever the length; 512 B in all"
     assert projected(timeline.kv, 10_000) == 4 * 1280 + 512
+
+
+@on_screen
+async def test_the_title_counts_the_tokens_that_windows_hold():
+    timeline = session(3).timeline()
+    timeline.kv = KVReading(200, 5632, 8704, (KVGroup("rotating", (0, 1, 2), 128, 128, 1280, 2048),))
+    async with shown(KVPanel(), (60, 10)) as (panel, pilot):
+        panel.show(timeline)
+        await pilot.pause()
+        assert "KV cache · 128 of 200 tokens" in screen(pilot)
 
 
 def test_numbers_of_facts_stay_and_foreign_text_is_made_visible():

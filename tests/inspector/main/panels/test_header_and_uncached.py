@@ -139,6 +139,14 @@ async def test_where_there_is_no_room_for_all_settings_the_header_counts_the_res
         assert int(named[-1].removeprefix("+")) + len(named) - 1 == 11
 
 
+@on_screen
+async def test_what_else_stands_there_is_shortened_before_a_setting_of_greedy_decoding_is_left_out() -> None:
+    async with shown(HeaderLine(), (72, 3)) as (header, pilot):
+        header.show(session(3).timeline(), Settings(repetition_penalty=1.3))
+        await pilot.pause()
+        assert screen(pilot).splitlines()[0].rpartition("│ ")[2].strip() == "greedy  rep 1.3/20"
+
+
 def test_no_stage_can_be_turned_on_without_a_word_in_the_header() -> None:
     """The temperature stands before the others, and the grammar has a part of its own."""
     some = {"float": 0.25, "int": 3, "biases": ((1, 2.0),)}

@@ -69,8 +69,8 @@ def test_the_lead_says_what_was_made_differently_and_where_it_shows_most() -> No
     most = max(pairs, key=lambda pair: abs(pair[1].prob - pair[0].prob))
     said = lead(comparison, tree)
     assert said.startswith(
-        "The other: L3 h2 off. Same 5 tokens, but their probabilities differ: largest at step "
-        f"{most[0].index + 1}, {written(most[0])}: {percent(most[0].prob)} → {percent(most[1].prob)} (KL at least "
+        f"The other: L3 h2 off. Same 5 tokens, but their probabilities differ, that of {written(most[0])} most, at "
+        f"step {most[0].index + 1}: {percent(most[0].prob)} → {percent(most[1].prob)}. "
     )
     assert said.endswith("g goes there.")
     assert summary(comparison) == "the same 5 tokens"

@@ -23,6 +23,7 @@ from inspector.documents.compare import (
     Totals,
     _runs,
     compare,
+    divergence_words,
     lines,
     matches,
     nearest,
@@ -284,6 +285,7 @@ def test_the_lines_say_where_they_diverge_and_match_again() -> None:
     if not parted.matches:
         assert summary(parted) == "no further run of 3 shared tokens"
     assert summary(retold(1)) == "1 match, 5 tokens"
+    assert divergence_words(parted)[0] == "They diverge after 8 shared tokens", "wherever the cursor is"
     assert words(compare(one, one[:8])) == ["the other ends here, after 8 shared tokens"]
     assert words(compare(one, one)) == ["nothing differs: it is the same path"]
 

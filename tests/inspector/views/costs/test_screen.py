@@ -117,7 +117,8 @@ async def test_a_speed_above_the_machine_s_says_why(rig: Rig) -> None:
         "7.04 GB/s, more than memory gives (2): what it reads stays in the processor's caches" in rig.said()
     )
     await rig.press("right", "right")
-    assert "3.5 times the roof: what it reads stays in the processor's caches" in rig.said()
+    why = "what it reads stays in the processor's caches, or other programs slowed that measurement"
+    assert f"3.5 times the roof: {why}" in rig.said()
     assert not re.search(r"[1-9]\d\d % of", rig.said())
 
 

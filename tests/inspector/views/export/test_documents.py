@@ -481,6 +481,24 @@ def test_standard_output_gets_the_document_alone(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["batch", "second-model"])
+def test_a_recording_that_comes_with_the_program_has_its_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from inspector.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", name, "--to", "csv"]) == 0
+    (written,) = tmp_path.iterdir()
+    assert written.suffix == ".csv"
+
+
+def test_without_a_recording_it_says_that_it_is_the_demonstration(tmp_path: Path) -> None:
+    ran = command("export", "--to", "txt", "-o", "-", cwd=tmp_path)
+    assert ran.stdout.startswith("Once upon a time")
+    assert "this is the demonstration" in ran.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -217,6 +217,7 @@ def test_what_is_to_be_predicted_is_not_in_the_view_before(hostile: Listed) -> N
     assert "Beam search" not in written(beams.before)
     assert beams.after is not None
     assert "Beam search" in written(beams.after)
+    assert not re.search(r">-\d", written(beams.after)), "true minus signs alone"
     assert doing.after is not None
     assert "KV cache" in written(doing.before)
 

@@ -31,7 +31,8 @@ def read(
     )
     tried = ((asked.steps, 0.03), (3 * asked.steps, -0.002)) if integrated else ()
     return GradientsRead(
-        asked.node, tokens, asked.method, asked.baseline, "", asked.held_experts, chooses, 0,
+        asked.node, tokens, asked.method, asked.baseline, "Tom" * (asked.baseline == "first"),
+        asked.held_experts, chooses, 0,
         floats(values, (len(values),)), sum(values) + 1.0, 1.0 if integrated else 0.0, tried, (), 0, 16, 100, notes,
         facts,
     )  # fmt: skip

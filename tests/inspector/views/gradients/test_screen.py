@@ -79,6 +79,7 @@ async def test_the_other_method_has_a_baseline_steps_and_a_residual(rig: Rig) ->
     await rig.press("b")
     assert asked(rig).baseline == "first"
     await answer(rig)
+    assert "Integrated gradients from “Tom” everywhere" in rig.said(), "the token as it is"
     await rig.press("+")
     assert asked(rig).steps == 64
     await answer(rig)

@@ -189,7 +189,7 @@ async def test_hold_goes_on_in_a_branch_that_says_so_and_release_leaves_it(rig: 
     assert "intervened" in rig.screen_text()
     assert "· L2 h1 off" in rig.screen_text()
     await rig.press("X")
-    await rig.push([Failure("SweepHeads", "For the model's own.", "Go there."), Ended("SweepHeads")])
+    assert rig.engine.names[-1:] == ["HoldInterventions"]
     assert "o ends the change" in rig.screen_text()
     await rig.press("o")
     released = rig.engine.last(HoldInterventions)
@@ -273,6 +273,18 @@ async def held(rig: Rig) -> int:
     )
     await rig.push([rig.session.step(origin="intervened")])
     return own.node
+
+
+@pytest.mark.parametrize("view", ["attention", "lens", "attribution", "gradients", "patching"])
+async def test_a_view_of_a_token_under_interventions_asks_nothing_and_names_the_keys_to_go_on(
+    rig: Rig, view: str
+) -> None:
+    await held(rig)
+    await rig.do(view)
+    assert "This token was computed with L2 h1 off." in rig.said()
+    assert "← goes to those before this branch." in rig.said()
+    assert "X, then o ends the change, and goes to the token where it begins." in rig.said()
+    assert rig.engine.names == []
 
 
 @pytest.mark.wide(1)
@@ -653,7 +665,8 @@ async def test_each_part_is_switched_off_in_the_whole_context_on_request(
     screen = await opened(rig)
     await rig.press("w")
     await told(rig)
-    assert "⏎ sweep the context" in rig.screen_text().splitlines()[-1]
+    assert "⏎ sweep context" in rig.screen_text().splitlines()[-1]
+    assert "w whole context" in rig.screen_text().splitlines()[-1]
     await rig.press("enter")
     asked_for = rig.engine.last(SweepHeads)
     assert isinstance(asked_for, SweepHeads)
@@ -667,10 +680,12 @@ async def test_each_part_is_switched_off_in_the_whole_context_on_request(
     assert screen.answer is not None
     assert screen.answer.scope == "context"
     assert "in the whole context" in rig.said()
-    assert "sweep the context" not in rig.screen_text()
+    assert "sweep context" not in rig.screen_text()
     await rig.press("w")
     assert screen.answer.scope == "token", "both are kept"
     assert rig.engine.names.count("SweepHeads") == 2
+    await rig.press("w", "g")
+    assert rig.status == "It holds from this token on: the KV of the context stays as it was"
 
 
 async def test_without_a_source_the_page_says_how_to_get_one(rig: Rig) -> None:

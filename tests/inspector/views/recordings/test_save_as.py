@@ -12,6 +12,7 @@ import stat
 import sys
 import types
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -229,6 +230,21 @@ def test_recent_sessions_are_listed_and_one_is_shown(state):
     assert len(list(state.iterdir())) == 3
 
 
+def test_the_finder_tells_sessions_of_one_prompt_apart_by_their_time(state):
+    saved(state, "20260102-000000-old.trace", 5000, steps=7)
+    saved(state, "20260103-000000-new.trace", 500, steps=7)
+    times = {
+        f"Session {datetime.fromtimestamp(each.changed):%m-%d %H:%M}" for each in sessions.saved_sessions()
+    }
+
+    async def test(rig: Rig) -> None:
+        await rig.ready(1)
+        await rig.press("ctrl+p", *"once")
+        await rig.until(lambda: all(time in rig.screen_text() for time in times))
+
+    run(test, save=state)
+
+
 def test_a_long_session_that_runs_has_its_tokens_whole(state):
     saved(state, "20260102-000000-old.trace", 500, steps=7)
     (listed,) = sessions.saved_sessions()
@@ -237,7 +253,7 @@ def test_a_long_session_that_runs_has_its_tokens_whole(state):
     for width in (100, 74):
         text = str(line(runs, width))
         assert "916,303 tokens" in text
-        assert "  runs · " in text
+        assert "  runs · Once upon a time" in text
 
 
 def test_the_session_that_runs_is_not_shown_over_itself(state):

@@ -799,3 +799,13 @@ async def test_while_a_recording_plays_the_keys_are_its_pace(replay: Rig) -> Non
     await replay.press("r", "plus")
     assert player.speed > slow
     assert replay.timeline.trial is None
+
+
+async def test_a_form_that_is_open_while_the_model_loads_takes_its_settings(rig: Rig) -> None:
+    rig.app.controller.setup.given = set()
+    await rig.press("s")
+    await rig.type_in("temp", "1.4")
+    await rig.push(rig.session.load(sampling=(("top_p", 0.5), ("temp", 0.3))))
+    assert (rig.form.rows["top_p"].text, rig.form.rows["temp"].text) == ("0.5", "1.4")
+    await rig.press("escape")
+    assert rig.app.controller.setup.settings.temp == 0.3

@@ -11,6 +11,7 @@ from engine.protocol import Check, Loading, Marked, Prefill, ReadScore
 from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
+from inspector.documents.scores import labels_of
 from inspector.views.attention import AttentionView
 from inspector.views.scores import ScoresView
 from tests.inspector.fakes import Session
@@ -94,6 +95,15 @@ async def test_from_the_chosen_head_of_attention_and_back(rig: Rig) -> None:
     assert isinstance(screen, AttentionView)
     assert screen.chosen is not None
     assert screen.chosen.name == "L1 h2"
+    await rig.press("V", "escape")
+    assert rig.app.top is screen, "one step back: it is a page of attention"
+
+
+async def test_tokens_of_one_text_are_told_apart_by_their_numbers(rig: Rig) -> None:
+    await rig.ready()
+    first, second, *_ = rig.timeline.items
+    again = replace(first, position=8)
+    assert labels_of([first, second, again]) == ["“Once” p1", "“␣upon”", "“Once” p9"]
 
 
 async def test_a_failed_check_is_said_and_nothing_shown(rig: Rig) -> None:

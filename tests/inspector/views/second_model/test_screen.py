@@ -314,7 +314,7 @@ async def test_the_path_is_read_and_shown_with_both_tables(rig: Rig) -> None:
         "1.08≠",
         "0.36≠",
         "KL(A||B), bits from  0.01  0.05  0.2  0.5  1.5 ",
-        "bits · same top",
+        "bits · same top token in ",
         "␣cat",
         "[/b]",
         "75.00 %",

@@ -14,11 +14,13 @@ from engine.protocol import (
     BeamOpened,
     BeamStep,
     Deleted,
+    Direction,
     Hypothesis,
     Intervention,
     InterventionsHeld,
     Marked,
     PromptOpened,
+    floats,
 )
 from inspector.keys import with_keys
 from inspector.state.branches import Sums, Token
@@ -66,21 +68,27 @@ def rows(pilot) -> list[str]:
 # ---- rows -----------------------------------------------------------------------------------------
 
 
+STEERED = Intervention("direction", 4, None, 2.0, Direction("happy-sad", 4, floats((1.0, 2.0), (2,))))
+
+
+@pytest.mark.parametrize(
+    ("unit", "words"), [(Intervention("head", 1, 2), "L2 h3 off"), (STEERED, "L5 +happy-sad x2")]
+)
 @on_screen
-async def test_a_branch_under_interventions_says_so_however_long_its_text_is():
+async def test_a_branch_under_interventions_says_so_however_long_its_text_is(unit: Intervention, words: str):
     made = session(4)
     timeline, first = made.timeline(), made.timeline().items[-1]
     timeline.apply(made.move(timeline.items[-2].node))
     for number in range(12):
         timeline.apply(made.step(first.id if number == 0 else None, "intervened"))
         if number == 0:
-            timeline.apply(InterventionsHeld(timeline.tip, first.node, (Intervention("head", 1, 2),), 1.0))
+            timeline.apply(InterventionsHeld(timeline.tip, first.node, (unit,), 1.0))
     async with shown(TreePanel(), (72, 20)) as (panel, pilot):
         panel.show(timeline)
         await pilot.pause()
         *_, own, under = rows(pilot)
-        assert "off" not in own
-        assert " · L2 h3 off " in under
+        assert " · " not in own
+        assert f" · {words} " in under
         assert "…" in under
 
 

@@ -255,6 +255,7 @@ async def test_keys_that_come_before_the_next_frame_find_the_tree_as_it_is(rig: 
     for key in "xxxbxNxxu":
         rig.app.post_message(Key(key, key))
     await rig.pilot.pause()
+    await rig.end("MoveTo")
     await rig.press("escape", *"uuuuuuuu")
     assert len(rig.timeline.tree.branches) == count
 
