@@ -131,6 +131,25 @@ class History:
         self._settle()
         return self._turn(self._undone[-1], again=True) if self._undone else with_keys(NOTHING_AGAIN)
 
+    def count(self) -> int:
+        """Number of changes so far: see `put_back`."""
+        self._settle()
+        return len(self._done)
+
+    def put_back(self, count: int, settings: Settings, tip: int) -> None:
+        """Forget the changes after the first ones: something else puts the session back to where it was then.
+
+        Args:
+            count: Number of those that stay.
+            settings: Those that are about to be in force again.
+            tip: The end of the path that is about to be on show again.
+        """
+        self._settle()
+        del self._done[count:]
+        self._undone.clear()
+        self._expected = settings if settings != self._settings else None
+        self._returning = tip
+
     def _holds(self, change: Change | PathChange) -> bool:
         """True if there is something to take back: the user may have done it another way."""
         timeline = self._client.timeline

@@ -131,8 +131,8 @@ class LessonActions(ToolActions):
         self.exploring = False
         self.hinted = False
         """True if the learner asked for the hint."""
-        self._before: tuple[Settings, int, Prefill, int | None] | None = None
-        """Settings, tip, prompt and selected slot of the session as the lesson found it."""
+        self._before: tuple[Settings, int, Prefill, int | None, int] | None = None
+        """Settings, tip, prompt, selected slot and number of changes of the session as the lesson found it."""
         self._asked = False
         """True if the last key was the first of two that leave."""
         self._progress = Progress()
@@ -197,7 +197,8 @@ class LessonActions(ToolActions):
 
         known = self._progress.read().get(listed.lesson.id, LessonProgress())
         setup = self.controller.setup
-        self._before = setup.settings, self.timeline.tip, setup.prompt, self.timeline.slot
+        changes = self.controller.history.count()
+        self._before = setup.settings, self.timeline.tip, setup.prompt, self.timeline.slot, changes
         player = self.host.playback.player if self.host.playback is not None else None
         self._listed, lesson = listed, listed.lesson
         stage = RecordedStage(lesson, player) if player is not None else LiveStage(lesson, self.controller)
@@ -232,9 +233,10 @@ class LessonActions(ToolActions):
         self.host.answer(f"You left the lesson. {key_for('lessons')} lists all of them")
         if self._recorded or self._before is None:
             return
-        settings, tip, prompt, slot = self._before
+        settings, tip, prompt, slot, changes = self._before
         client, setup = self.controller.client, self.controller.setup
         client.leave()
+        self.controller.history.put_back(changes, settings, tip)
         if settings != setup.settings:
             setup.configure(settings)
         if tip in self.timeline.tree.nodes:

@@ -9,11 +9,13 @@ from msgspec.structs import replace
 
 from engine.protocol import Choose, Command, Prefill, Step
 from engine.settings import LoadSettings
+from inspector.keys import with_keys
 from inspector.lessons.actions import VERBS
 from inspector.lessons.catalogue import LessonProgress, Progress, find, shipped
 from inspector.lessons.courses import ORDER as COURSES
 from inspector.lessons.lesson import LessonPhase
 from inspector.main.panels.text import BORDERS, OFF, TextPanel
+from inspector.session.history import NOTHING
 from inspector.state.timeline import Phase
 from inspector.views.lessons import LessonsView
 from tests.inspector.lessons.playing import WAITING, LearnerKeys
@@ -199,3 +201,21 @@ def test_a_prompt_is_asked_for_with_the_key_that_clears_the_one_that_is_there() 
     """The dialog begins at the end of the prompt before: what is typed alone would come behind it."""
     told = VERBS["prompt"].keys("Tom")
     assert told == "p, ctrl+a, give “Tom” as raw text, then ctrl+s"
+
+
+async def test_a_lesson_that_was_left_is_no_change_to_undo(learner: LearnerKeys) -> None:
+    controller = learner.app.controller
+    learner.actions.leave()
+    await learner.until(lambda: not controller.client.outstanding)
+    given = replace(controller.setup.settings, temp=0.123)
+    controller.setup.configure(given)
+    await learner.until(lambda: not controller.client.outstanding)
+    learner.actions.begin(LESSON)
+    await learner.until(lambda: learner.actions.play is not None and controller.resting)
+    assert controller.setup.settings != given
+    learner.actions.leave()
+    await learner.until(lambda: not controller.client.outstanding)
+    assert controller.queries.in_force == given
+    assert "temperature" in controller.history.undo()
+    await learner.until(lambda: not controller.client.outstanding)
+    assert controller.history.undo() == with_keys(NOTHING)
