@@ -459,11 +459,11 @@ TOOLS: tuple[Tool, ...] = (
             "List lessons and courses, with what you did, and begin one: predict, do it, and see.",
             "inspector.views.lessons:LessonsView", needs=Needs.NOTHING,
             synonyms="tutorial, course, learn, learning, lesson, how does it work, explain, getting started, all "
-            "lessons, list of lessons, exercises, courses, curriculum, progress"),
+            "lessons, list of lessons, exercises, courses, curriculum, progress, quiz, homework"),
         Action("present", "Present",
             "Present to a class: one panel, the sentence, large numbers, votes, and your notes.",
             lambda own: own.present(),
-            synonyms="font, large type, class, teacher, projector, slides, audience, presentation"),
+            synonyms="font, large type, class, pupils, projector, slides, audience, presentation, speaker's notes"),
         make="inspector.views.lessons:LessonActions",
         dialogs=("inspector.views.lessons:LESSON_KEYS", "inspector.views.lessons:PRESENTING_KEYS"),
     ),
