@@ -95,7 +95,7 @@ class Settings(SettingsStruct, frozen=True):
     )] = 0  # fmt: skip
     stop: Annotated[tuple[str, ...], Setting(
         "generation ends when this text appears", label="stop string", group=STOPS,
-        brief=lambda on: f"stop {len(on.stop)}"
+        brief=lambda on: f"stop ×{len(on.stop)}"
     )] = ()  # fmt: skip
     """Texts that end the generation, regardless of token boundaries."""
     candidates: Annotated[int, Meta(ge=1, le=MOST), Setting(
@@ -113,7 +113,7 @@ class Settings(SettingsStruct, frozen=True):
     logit_bias: Annotated[tuple[tuple[int, float], ...], Setting(
         '" cat" forbids it; " cat"=2, 451=-5 add to logits', group=ORDER,
         stage=SamplerStage("logit-bias", "logits", "bias", _biased),
-        brief=lambda on: f"bias {len(on.logit_bias):,}"
+        brief=lambda on: f"bias ×{len(on.logit_bias):,}"
     )] = ()  # fmt: skip
     repetition_penalty: Annotated[float, Meta(ge=0, le=100), Setting(
         "divides the logits of recent tokens; 0 is off", least=LEAST_PENALTY, group=PENALTIES,

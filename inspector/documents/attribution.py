@@ -222,7 +222,6 @@ def _row(row: ContributionRow, by_size: bool) -> TableRow:
 
 
 def _tokens(read: AttributionRead, figures: int) -> tuple[str | Text, ...]:
-    """The tokens, each with so many figures."""
     pieces: list[str | Text] = []
     for place, token in enumerate(read.tokens):
         known = percent(token.prob), f"logit {_plain(token.logit)}", f"rank {count(token.rank)}"
@@ -233,7 +232,6 @@ def _tokens(read: AttributionRead, figures: int) -> tuple[str | Text, ...]:
 
 
 def _sums(read: AttributionRead) -> Sequence[str]:
-    """Sentences about the sum of the parts, the longest first."""
     two, reached = len(read.tokens) == 2, _plain(read.reached)
     capped = f" before {'their' if two else 'its'} softcap" if read.softcap else ""
     # the logits' own numbers are above: rounded, they may not subtract

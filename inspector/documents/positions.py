@@ -212,7 +212,6 @@ def _trial(trial: PositionTrial, answer: PositionTried | None, over: bool) -> Ta
 
 
 def _candidates(tokens: Sequence[TokenShift]) -> Table:
-    """The candidates before and after, and the sum of the others."""
     rest = others([(each.before, each.after) for each in tokens], ("",), " ")
     columns = Column(), number("before"), PROBS, number("after "), PROBS
     rows = [TableRow(moved(token_label(each.text), each.before, each.after)) for each in tokens]

@@ -138,11 +138,8 @@ def head_name(read: ScoreRead) -> str:
 def labels_of(path: Sequence[Item]) -> list[str]:
     """The tokens of a path in quotation marks, with their numbers where several have one text; printable."""
     labels = [*map(quoted_label, path)]
-    often = {label for label, number in Counter(labels).items() if number > 1}
-    return [
-        f"{label} {place_name(item)}" if label in often else label
-        for label, item in zip(labels, path, strict=True)
-    ]
+    often, named = Counter(labels), zip(labels, path, strict=True)
+    return [f"{label} {place_name(item)}" if often[label] > 1 else label for label, item in named]
 
 
 def in_words(read: ScoreRead, labels: Sequence[str], key: int, against: int | None = None) -> str:

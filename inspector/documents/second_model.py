@@ -65,7 +65,6 @@ def _listed(candidates: tuple[Candidate, ...]) -> list[list[Any]]:
 
 
 def _figures(of: Exported) -> Iterator[tuple[str, str]]:
-    """The figures of both models over the path."""
     first, second = _names(of)
     yield "models", f"{first} (A) and {second} (B)"
     known = Divergences(_spans(of).values())

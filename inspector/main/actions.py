@@ -10,22 +10,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from engine import protocol
 from engine.memory import Room
-from engine.protocol import (
-    Choose,
-    Command,
-    Configure,
-    Ended,
-    HoldInterventions,
-    Insert,
-    MoveTo,
-    Prefill,
-    Record,
-    Reroll,
-    Run,
-    Take,
-    TakeStep,
-)
+from engine.protocol import Command, Ended, Prefill, Record, Run, TakeStep
 from engine.settings import LoadSettings
 from inspector.config.preferences import VIEWS
 from inspector.display import visible
@@ -64,7 +51,8 @@ VIEW_WORDS = {
     IDS: "Token ids. {tokens}: bytes",
     BYTES: "Token bytes. {tokens}: plain text",
 }
-_CHANGES = (Choose, Configure, HoldInterventions, Insert, MoveTo, Reroll, Take)
+_CHANGES = (protocol.Choose, protocol.Configure, protocol.HoldInterventions, protocol.Insert, protocol.MoveTo,
+            protocol.Reroll, protocol.Take)  # fmt: skip
 _MOST_KEPT = 100
 """Prompts that are kept beside those of the tree."""
 

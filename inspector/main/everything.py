@@ -161,13 +161,11 @@ class Everything:
             await done
 
     async def _open_at(self, id: str, place: Sequence[int]) -> None:
-        """Open a view on a layer, or on a head of it."""
         if place:
             self._main.point(id, *place)
         await self._main.do(id)
 
     async def _open_and_do(self, opening: Action, table: ActionTable, action: Action) -> None:
-        """Open a tool's screen, and do there what one of its keys does."""
         await self._main.do(opening.id)
         top = self._main.open_view
         if top is not None and table in top.tables and top.offers(action):

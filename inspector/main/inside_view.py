@@ -37,6 +37,7 @@ from inspector.display import (
     visible,
 )
 from inspector.keys import bare_key_for, key_for, with_keys
+from inspector.main.tool import OfferedHeat
 from inspector.main.view import View
 from inspector.scales import counted, step_of
 from inspector.session.requests import Replies
@@ -417,6 +418,13 @@ class InsideView(View, Generic[Answer]):
         read: Any = self.answers.newest(self.timeline.before)
         tree = self.timeline.tree
         return (read, tree.path(read.node)) if read is not None and read.node in tree.nodes else None
+
+    def heat_of_text(self) -> OfferedHeat | None:
+        newest = self.newest()
+        return self.offered(*newest) if newest is not None else None
+
+    def offered(self, answer: Answer, path: Sequence[Item]) -> OfferedHeat | None:
+        """The heat of an answer about the last token of a path: see `View.heat_of_text`."""
 
     def heading(self, answer: Answer | None) -> str:
         """The title of the view's frame; printable."""

@@ -391,7 +391,7 @@ class View(Vertical, Keyed):
     def back(self) -> None:
         """Go back one step: from a page of another view to that, and from a view of one step out of it."""
         page_of = self.host.table.on_row(self.opener)
-        if page_of != self.opener and self.host.table[page_of].opens:
+        if page_of and page_of != self.opener and self.host.table[page_of].opens:
             self.host.press(page_of)
         else:
             self.leave()

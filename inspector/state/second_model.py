@@ -233,7 +233,6 @@ class Divergences:
         return Mean(theirs.value - mine.value, math.sqrt(max(0.0, squared)))
 
     def _covariance(self) -> float:
-        """Covariance of the means of both models' surprisals."""
         count = len(self.logprobs)
         return covariance(self.logprobs, self.other_logprobs) / count if count > 1 else 0.0
 

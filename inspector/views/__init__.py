@@ -248,7 +248,8 @@ TOOLS: tuple[Tool, ...] = (
             "Show where each attention head of each layer looks from this token.",
             "inspector.views.attention:AttentionView", recorded=answered(protocol.AttentionRead), lacks=NO_ATTENTION,
             synonyms="attn, heads, attention map, attention head, attention heads, attention weights, attention "
-            "pattern, which words the model looks at, induction head, previous-token head, duplicate-token head"),
+            "pattern, which words the model looks at, induction head, previous-token head, duplicate-token head, "
+            "loops, why it repeats itself"),
         _view("scores", "Why a head looks there",
             "A page of attention: why a head looks where it looks, by what wrote the query and the keys.",
             "inspector.views.scores:ScoresView", view="", recorded=answered(protocol.ScoreRead), lacks=NO_ATTENTION,
@@ -458,11 +459,11 @@ TOOLS: tuple[Tool, ...] = (
             "List lessons and courses, with what you did, and begin one: predict, do it, and see.",
             "inspector.views.lessons:LessonsView", needs=Needs.NOTHING,
             synonyms="tutorial, course, learn, learning, lesson, how does it work, explain, getting started, all "
-            "lessons, list of lessons, exercises, courses, curriculum, progress"),
+            "lessons, list of lessons, exercises, courses, curriculum, progress, quiz, homework"),
         Action("present", "Present",
             "Present to a class: one panel, the sentence, large numbers, votes, and your notes.",
             lambda own: own.present(),
-            synonyms="font, large type, class, teacher, projector, slides, audience, presentation"),
+            synonyms="font, large type, class, pupils, projector, slides, audience, presentation, speaker's notes"),
         make="inspector.views.lessons:LessonActions",
         dialogs=("inspector.views.lessons:LESSON_KEYS", "inspector.views.lessons:PRESENTING_KEYS"),
     ),

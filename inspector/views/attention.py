@@ -57,6 +57,7 @@ from inspector.main.tool import OfferedHeat
 from inspector.scales import size
 from inspector.session.requests import Replies
 from inspector.state.inside import Answers
+from inspector.state.session_tree import Item
 from inspector.widgets.actions import Action, ActionTable, both
 from inspector.widgets.canvas import Canvas, Row, centred
 
@@ -148,12 +149,11 @@ class AttentionView(InsideView[AttentionRead]):
         number = head[0] - 1 if head else self._wanted.head if self._wanted is not None else 0
         self._wanted, self.triangle, self.order = Head(layer - 1, number), False, 0
 
-    def heat_of_text(self) -> OfferedHeat | None:
-        """The weights of the chosen head from the selected token, or the one that was looked at last."""
-        newest = self.newest()
-        if newest is None or (found := self._found(newest[0])) is None:
+    def offered(self, answer: AttentionRead, path: Sequence[Item]) -> OfferedHeat | None:
+        """The weights of the chosen head."""
+        if (found := self._found(answer)) is None:
             return None
-        (_, path), (head, layer) = newest, found
+        head, layer = found
         weights = weights_of(layer, head.head, len(path))
         shares = {item.node: weight for item, weight in zip(path, weights, strict=False)}
         return OfferedHeat(f"{head.name} from {label_at(path)}", shares)

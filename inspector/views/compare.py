@@ -637,7 +637,6 @@ class CompareView(View):
         ]  # fmt: skip
 
     def _wrap(self, side: int, width: int) -> Wrap:
-        """The lines of a side's text."""
         if (wrap := self._wraps.get((side, width))) is None:
             wrap = self._wraps[side, width] = Wrap(width - 1)
             for item in self.comparison.right if side else self.comparison.left:
@@ -674,7 +673,6 @@ class CompareView(View):
         return rows
 
     def _gap_words(self, roomy: bool) -> str:
-        """The gap at the cursor."""
         comparison = self.comparison
         if not comparison.gap:
             return ""

@@ -312,7 +312,6 @@ def _figures(token: protocol.DraftToken | protocol.TakenInstead) -> tuple[str, s
 
 
 def _times(on: Canvas, latest: DraftRound, plain_ms: float | None, width: int) -> list[Row]:
-    """The time of each stage of a round, as a bar and in words."""
     if not latest.ms:
         return []
     parts = (

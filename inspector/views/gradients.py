@@ -17,6 +17,7 @@ from inspector.main.tool import OfferedHeat
 from inspector.main.view import neighbor
 from inspector.session.requests import Replies
 from inspector.state.candidates import TokenChoices, label_of, told_here
+from inspector.state.session_tree import Item
 from inspector.widgets.actions import Action, ActionTable, both
 from inspector.widgets.canvas import Canvas, Row
 
@@ -88,13 +89,10 @@ class GradientsView(InsideView[GradientsRead]):
         """Look at a logit after the selected token: against the highlighted candidate, if that is a different one."""
         self._choices.begin(self.timeline, self.host.candidate)
 
-    def heat_of_text(self) -> OfferedHeat | None:
-        """The share of each token in the logit, or the difference, that was looked at last."""
-        if (newest := self.newest()) is None:
-            return None
-        read, path = newest
-        shares = {path[each.place].node: each.share for each in shares_of(read, path)}
-        return OfferedHeat(f"gradients of {asked_words(read)}", shares, signed=True)
+    def offered(self, answer: GradientsRead, path: Sequence[Item]) -> OfferedHeat:
+        """The share of each token in the logit, or the difference."""
+        shares = {path[each.place].node: each.share for each in shares_of(answer, path)}
+        return OfferedHeat(f"gradients of {asked_words(answer)}", shares, signed=True)
 
     @property
     def choices(self) -> GradientChoices:

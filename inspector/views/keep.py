@@ -152,7 +152,6 @@ def _lines(on: Canvas, heading: str, each: Sequence[tuple[Hint, str, str]], widt
 
 
 def _keys(on: Canvas, hint: Hint) -> Row:
-    """The keys, each of which can be clicked."""
     ink = on.ink("base") + Style(bold=True)
     return [Segment(text, ink + (pressing(key).rich_style if key else Style())) for text, key in hint.pieces]
 

@@ -21,6 +21,7 @@ from inspector.main.tool import OfferedHeat
 from inspector.scales import bits, count, percent
 from inspector.session.requests import Replies
 from inspector.state.candidates import label_of
+from inspector.state.session_tree import Item
 from inspector.widgets.actions import Action, ActionTable, both
 from inspector.widgets.canvas import Canvas, Row, paragraph
 from inspector.widgets.charts import bar, in_sight
@@ -81,14 +82,11 @@ class Lens(InsideView[LensRead]):
         """Choose a layer."""
         (self._layer,) = place
 
-    def heat_of_text(self) -> OfferedHeat | None:
-        """The share of the layers before the final token leads, of each position of the latest table."""
-        read = self.answers.newest(self.timeline.before)
-        if read is None or not read.columns:
-            return None
+    def offered(self, answer: LensRead, path: Sequence[Item]) -> OfferedHeat:
+        """The share of the layers before the final token leads, of each position of the table."""
         shares = {
             column.node: min(1.0, column.leads_from / (len(column.cells) - 1))
-            for column in read.columns
+            for column in answer.columns
             if len(column.cells) > 1
         }
         return OfferedHeat("layers until the answer leads", shares)

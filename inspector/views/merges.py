@@ -163,7 +163,6 @@ class MergesView(View):
         return f"↑ ↓ go through the merges, ← → from word to word; {turn} for two tokenizers"
 
     def _ladder(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """The ladder of a word."""
         if (place := self.place) is None:
             return self.empty(
                 on, width, height, "The merges that made the selected token from its characters."

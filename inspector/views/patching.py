@@ -77,28 +77,28 @@ _MOVE = "Look at another layer, or at another position."
 PATCHING_KEYS = look_table(
     "In activation patching",
     *both(("patching.later_layer", "patching.earlier_layer"), ("Later layer", "Earlier layer"), _MOVE,
-          lambda own, by: own.move_cursor(by, 0), by=(1, -1), hint=lambda own: own.words[0], worth=7),
+          lambda own, by: own.move_cursor(by, 0), by=(1, -1), hint=lambda own: own.words[0], worth=8),
     *both(("patching.position_before", "patching.next_position"), ("Previous position", "Next position"), _MOVE,
-          lambda own, by: own.move_cursor(0, by), hint=lambda own: own.words[1], worth=7),
+          lambda own, by: own.move_cursor(0, by), hint=lambda own: own.words[1], worth=8),
     Action("patching.source", "Source",
            "Take the activations from another prompt or branch; of another length, common blocks face each other.",
            lambda own: own.change_source(), hint=lambda own: "source" if len(own.sources) > 1 and own.mapping else "",
            worth=7),
     Action("patching.edit", "Edit",
            "Edit the text on show as the counterfactual prompt, whose activations are put in.",
-           lambda own: own.edit(), hint=lambda own: "edit source" if own.live and own.mapping else "", worth=8),
+           lambda own: own.edit(), hint=lambda own: "edit" if own.live and own.mapping else "", worth=8),
     Action("patching.part", "Part",
            "Patch whole layers (the stream after each), or the outputs of their attention or MLP.",
            lambda own: own.change_part(), worth=6,
            hint=lambda own: f"put in: {own.part}" if own.over_pairs or own.following else ""),
     *both(("patching.next_token", "patching.token_before"), ("Next token", "Previous token"),
           "Follow the logit of another token, which the source should favour.",
-          lambda own, by: own.follow_other(0, by), by=(1, -1), worth=5, one=True,
-          hint=lambda own: "token" if own.following else ""),
+          lambda own, by: own.follow_other(0, by), by=(1, -1), worth=7, one=True,
+          hint=lambda own: "follow" if own.following else ""),
     *both(("patching.compare", "patching.compare_back"), ("Against the next", "Against the previous"),
           "Subtract the logit of another token, which this text should favour.",
           lambda own, by: own.follow_other(1, by), by=(1, -1), hint=lambda own: "against" if own.following else "",
-          worth=5, one=True),
+          worth=7, one=True),
     Action("patching.facing", "Alignment",
            "Show which token faces which of the source; there `{patching.position_before}` `{patching.next_position}` "
            "change it, and this key puts it in force.",
@@ -181,12 +181,9 @@ class Patching(InsideView[ActivationsPatched]):
         self.cursor = self.faced = None
         self.over_pairs, self._adopted = False, -1
 
-    def heat_of_text(self) -> OfferedHeat | None:
+    def offered(self, answer: ActivationsPatched, path: Sequence[Item]) -> OfferedHeat:
         """The share that each token of the map restores, at the layer that was looked at last."""
-        if (newest := self.newest()) is None:
-            return None
-        read, path = newest
-        return restored(read, self._at(read)[0], quoted_label(path[-1]))
+        return restored(answer, self._at(answer)[0], quoted_label(path[-1]))
 
     def _at(self, read: ActivationsPatched) -> tuple[int, int]:
         """Row and column of a map that are looked at: at first the largest share of a position before the last, to

@@ -308,6 +308,6 @@ def line(saved: SavedSession, width: int) -> Content:
     if saved.peek is None:
         return Content.styled(truncate(f"{when}  {visible(saved.problem)}", width), "$ink-muted")
     left = f"{when}  {pad(visible(saved.peek.model), 14)}  {pad(counted(saved.tokens, 'token'), 14, True)}  "
-    parts = ("runs" if saved.peek.in_use else "", saved.made, visible(saved.peek.user_message))
+    parts = ("open" if saved.peek.in_use else "", saved.made, visible(saved.peek.user_message))
     prompt = truncate_words(" · ".join(filter(None, parts)), max(0, width - len(left)))
     return Content(truncate(left, width) + prompt)  # in the ink of the row, highlighted too

@@ -24,6 +24,7 @@ from inspector.main.tool import OfferedHeat
 from inspector.main.view import neighbor
 from inspector.session.requests import Replies
 from inspector.state.inside import Answers
+from inspector.state.session_tree import Item
 from inspector.widgets.actions import Action, ActionTable, both
 from inspector.widgets.canvas import Canvas, Row
 
@@ -84,13 +85,10 @@ class ScoresView(InsideView[ScoreRead]):
         layer, *head = place
         self._head = layer - 1, head[0] - 1 if head else None
 
-    def heat_of_text(self) -> OfferedHeat | None:
+    def offered(self, answer: ScoreRead, path: Sequence[Item]) -> OfferedHeat:
         """The weights of the head that was looked at last."""
-        if (newest := self.newest()) is None:
-            return None
-        read, path = newest
-        shares = {item.node: share for item, share in zip(path, over_path(read, len(path)), strict=True)}
-        return OfferedHeat(f"{head_name(read)} from {label_at(path)}", shares)
+        shares = {item.node: share for item, share in zip(path, over_path(answer, len(path)), strict=True)}
+        return OfferedHeat(f"{head_name(answer)} from {label_at(path)}", shares)
 
     # ---- asking ---------------------------------------------------------------------------------
 

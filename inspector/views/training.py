@@ -115,7 +115,6 @@ def _spread(so_far: TrainingSoFar) -> list[float]:
 
 
 def _texts(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int) -> list[Row]:
-    """Texts that the model wrote, the latest one on several lines."""
     rows: list[Row] = [[], [Segment("What it writes", on.ink("primary"))]]
     shown = _picked(so_far.looks, TEXTS)
     room = max(10, width - STEP_CELLS - 1)
@@ -154,7 +153,6 @@ def _share(on: Canvas, prob: float | None) -> Segment:
 
 
 def _gradients(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int) -> list[Row]:
-    """Norm of each part's gradient, as a mean over the last steps."""
     recent = so_far.steps[-RECENT:]
     norms = [fmean(each.norms[place] for each in recent) for place in range(len(begun.parts))]
     top = max((each for each in norms if math.isfinite(each)), default=0.0)

@@ -122,7 +122,6 @@ def _beam_note(beam: BeamNode | None) -> str:
 
 
 def _signs(mark: Marked) -> list[str]:
-    """The signs of a bookmark and of a note."""
     return [sign for sign, present in ((STAR, mark.bookmarked), (NOTE, mark.note or mark.caption)) if present]
 
 

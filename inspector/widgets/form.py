@@ -316,7 +316,6 @@ class SettingsDialog(Dialog[Result]):
 
     @property
     def _names(self) -> list[str]:
-        """Names of the rows that are settings."""
         return [name for name in self.form.rows if name not in self.NO_SETTINGS]
 
     def body(self) -> Iterable[Widget]:

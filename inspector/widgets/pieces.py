@@ -79,7 +79,6 @@ class PieceList(Canvas):
     @on(events.MouseScrollDown)
     @on(events.MouseScrollUp)
     def _scrolled(self, event: events.MouseEvent) -> None:
-        """Scroll, unless all is on show."""
         if self.both_ends and self._height > self.size.height:
             event.stop()
             self.action_scroll_rows(2 if isinstance(event, events.MouseScrollDown) else -2)

@@ -180,7 +180,6 @@ class HeaderLine(Canvas):
         return [[Segment(text, self.ink("warn"))] for text in (long, truncate(long, 24), "changed")]
 
     def _grammar(self, timeline: Timeline) -> list[Row]:
-        """The grammar that the text must match, and whether it does."""
         if timeline.facts is None or (grammar := self.settings.grammar) is None:
             return []
         reading = timeline.distribution.grammar if timeline.distribution is not None else None

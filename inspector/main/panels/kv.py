@@ -129,7 +129,9 @@ def _held(group: KVGroup) -> str:
     """The contents of each layer of a group."""
     if group.kind == "recurrent":
         return "one state"
-    return f"{count(group.held)}{f' of {count(group.limit)}' if group.limit else ''} tokens"
+    return (
+        f"{count(group.held)} of {count(group.limit)} tokens" if group.limit else counted(group.held, "token")
+    )
 
 
 def projected(kv: KVReading, tokens: int) -> int:
@@ -241,7 +243,7 @@ class KVPanel(PanelCanvas, can_focus=True):
             grown = [Segment(f"  +{size(round(steep))}", strong), Segment(" a token", muted)]
         forms = ([*sizes, Segment(" allocated", muted), *grown], [*sizes, *grown], sizes)
         row = next((form for form in forms if Segment.get_line_length(form) <= width), sizes)
-        more = [[Segment(count(kv.offset), strong), Segment(" tokens", muted)]]
+        more = [[Segment(count(kv.offset), strong), Segment(" token" + "s" * (kv.offset != 1), muted)]]
         more += [[Segment(_full(kv), muted)]] * bool(kv.allocated_bytes)
         row = side_by_side([row, *more], width - alone * (LEAST_SIDE + 2))
         left = width - Segment.get_line_length(row) - 2

@@ -479,7 +479,6 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         self._lay_out()
 
     def _lay_out(self) -> None:
-        """Lay out all tokens again."""
         self._lines = TextLines(self.scrollable_size.width, self.view)
         self._strips.clear()
         self._show_slot()

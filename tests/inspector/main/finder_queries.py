@@ -15,6 +15,7 @@ QUERIES: tuple[tuple[str, str], ...] = (
     ("feature attribution", "attribution"), ("direct logit attribution", "attribution"),
     ("why a head looks there", "scores"), ("attention score", "scores"),
     ("attention head", "attention"), ("attention map", "attention"), ("activation patching", "patching"),
+    ("why does it repeat itself", "attention"), ("quiz", "lessons"), ("speaker notes", "present"),
     ("causal tracing", "patching"), ("residual stream", "modules"), ("architecture", "modules"),
     ("mixture of experts", "experts"), ("moe", "experts"), ("rope", "positions"), ("embeddings", "help embedding"),
     # what could come, and why this came

@@ -115,7 +115,7 @@ ALL = Settings(
         (Settings(top_p=0.5), "greedy"),
         (
             ALL,
-            "T 0.8  bias 2  min-tokens 5  rep 1.05/64  presence 0.3/20  frequency 0.2/20  stop 1  "
+            "T 0.8  bias ×2  min-tokens 5  rep 1.05/64  presence 0.3/20  frequency 0.2/20  stop ×1  "
             "top-p 0.9  min-p 0.05 ≥2  xtc 0.5/0.1  top-k 40  order llama.cpp  seed 7",
         ),
     ],

@@ -383,6 +383,8 @@ async def test_a_cache_that_became_smaller_tells_no_growth() -> None:
     row = await one_row(KVPanel(), timeline)
     assert row.startswith("KV cache  1 KiB used of 2 MiB allocated  7 tokens  0.05 % full")
     assert "a token" not in row
+    timeline.kv = replace(timeline.kv, offset=1)
+    assert "  1 token  " in await one_row(KVPanel(), timeline)
 
 
 @on_screen

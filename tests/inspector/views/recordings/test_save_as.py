@@ -203,7 +203,7 @@ def test_recent_sessions_are_listed_and_one_is_shown(state):
         assert options.option_count == 3
         text = "\n".join(str(option.prompt) for option in options.options)
         assert "3 tokens " in text
-        assert "  runs · " in text
+        assert "  open · " in text
         assert "7 tokens" in text
         assert not any(option.prompt.spans for option in options.options if not option.disabled), (
             "the row's ink"
@@ -253,7 +253,7 @@ def test_a_long_session_that_runs_has_its_tokens_whole(state):
     for width in (100, 74):
         text = str(line(runs, width))
         assert "916,303 tokens" in text
-        assert "  runs · Once upon a time" in text
+        assert "  open · Once upon a time" in text
 
 
 def test_the_session_that_runs_is_not_shown_over_itself(state):
