@@ -24,7 +24,6 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,10 +32,10 @@ from msgspec.structs import fields
 from engine import errors, protocol
 from engine.breakpoints import Breakpoints
 from engine.child import EngineProcess
-from engine.errors import COMPUTE_AGAIN, EngineError, PromptError, SettingsError, StepError
+from engine.errors import COMPUTE_AGAIN, EngineError, PromptError, StepError
 from engine.files import free, replacing
 from engine.processes import python_command
-from engine.protocol import Command, Intervention, Message, Received, Record
+from engine.protocol import Command, Intervention, Received, Record
 from engine.recording import Entry, save_as, worth_keeping
 from engine.setting import check
 from engine.settings import BY_NAME, MOST, LoadSettings, Settings, TrainingSettings, changed, with_defaults
@@ -69,6 +68,7 @@ from inspector.results import (
     top,
 )
 from inspector.scales import counted
+from inspector.served.requests import conversation_of
 from inspector.session.client import Backend, EngineClient, IdleBackend, Request
 from inspector.state.segments import Segments
 from inspector.state.session_tree import Item
@@ -76,11 +76,6 @@ from inspector.state.timeline import Timeline
 from inspector.version import program
 
 Reply = TypeVar("Reply", bound=Record)
-Viewed = TypeVar(
-    "Viewed", protocol.AttentionRead, protocol.AttributionRead, protocol.GradientsRead, protocol.LensRead,
-    protocol.ScoreRead, protocol.ExpertsRead, protocol.PositionTried, protocol.HeadsScored,
-    protocol.ActivationsPatched, protocol.PairsPatched, protocol.DirectionMade,
-)  # fmt: skip
 OFTEN = 0.1
 """Minimum seconds between two updates of a run's progress."""
 STOPS = ("eos", "stop", "grammar")
@@ -240,17 +235,18 @@ class _Line:
         self.do(protocol.Recall((at,)))
         return self.do(command).answer(kind)
 
-    def view(self, command: Command, kind: type[Viewed], what: str, hint: str = "") -> Viewed:
+    def view(self, command: Command, kind: type[Reply], what: str, hint: str = "") -> Reply:
         """Ask for a view of the inside.
 
         Raises:
             EngineError: The engine refuses, or what was read is not what the model computes: then with the hint.
         """
         read = self.do(command).answer(kind)
-        if (failed := read.facts.failed) is not None:
+        facts: protocol.CaptureFacts = read.facts  # type: ignore[attr-defined]  # as all these have
+        if (failed := facts.failed) is not None:
             where = f" ({failed.where})" if failed.where else ""
             raise StepError(
-                f"The {what} of {read.facts.family} can't be shown: the check `{failed.name}` is off by "
+                f"The {what} of {facts.family} can't be shown: the check `{failed.name}` is off by "
                 f"{failed.error:.2g}, and {failed.bound:.2g} is allowed{where}.",
                 hint,
             )
@@ -1183,7 +1179,8 @@ def open(
         model: `pocket` (it comes with the program), a hub id, a directory, or a recording, which needs neither MLX nor
             its model: its contents are there, and nothing more is computed.
         prompt: The text to continue.
-        messages: A conversation instead of it, with the keys `role` and `content`, through the chat template.
+        messages: A conversation instead of it, with the keys `role` and `content`, and others that the chat template
+            reads.
         chat: Whether the prompt goes through the chat template, as a user's message; by default it does if the model
             has a template and its folder doesn't ask for raw prompts, as that of `pocket` does.
         system: The system message before that.
@@ -1203,7 +1200,9 @@ def open(
         raise PromptError(f"messages and {other} were both given.", "Put all of it into messages.")
     if system is not None and chat is False:
         raise PromptError("The system message needs the chat template.", "Give chat=True, too.")
-    said = _messages(messages or ())
+    said, _ = (
+        conversation_of("The conversation", {"messages": [*messages]}) if messages is not None else ((), "")
+    )
     own = {field.name for field in fields(LoadSettings)}
     load = settings_of(LoadSettings, BY_NAME, {k: v for k, v in settings.items() if k in own})
     sampling = {k: v for k, v in settings.items() if k not in own}
@@ -1238,12 +1237,8 @@ def train(
     Raises:
         EngineError: A text can't be read, or a setting is wrong.
     """
-    known = {field.name for field in fields(TrainingSettings)} - {"texts"}
-    if unknown := settings.keys() - known:
-        name = min(unknown)
-        raise SettingsError(name, f"Unknown setting “{name}”.", f"There are {', '.join(sorted(known))}.")
-    asked = TrainingSettings(texts=tuple(map(str, texts)), **settings_of(TrainingSettings, {}, settings))
-    check(asked)
+    given = settings_of(TrainingSettings, {}, {"texts": tuple(map(str, texts)), **settings})
+    asked = check(TrainingSettings(**given))
     line = _Line(LoadSettings(), Settings())
     line.client.backend = _ENGINE.session(line)
     try:
@@ -1264,21 +1259,6 @@ def _steps(line: _Line, count: int, directory: str | Path | None) -> Iterator[pr
                 line.do(protocol.SaveCheckpoint(str(directory)))
         finally:
             line.close()
-
-
-def _messages(given: Sequence[dict[str, str]]) -> tuple[Message, ...]:
-    """A conversation.
-
-    Raises:
-        PromptError: One of them has no role, no content, or something else.
-    """
-    for each in given:
-        if missing := {"role", "content"} - each.keys():
-            raise PromptError(f"A message has no {' and no '.join(sorted(missing))}.", "Give it both.")
-        if more := sorted(each.keys() - {"role", "content"}):
-            message = f"A message has a {more[0][:40]!r}, too."
-            raise PromptError(message, "Give it a role and a content alone.")
-    return tuple(Message(each["role"], each["content"]) for each in given)
 
 
 def _recorded(path: Path) -> Session:
@@ -1319,10 +1299,4 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
     Raises:
         SettingsError: One is out of range, or there is none of that name.
     """
-    known = [field.name for field in fields(Settings)]
-    for name in given:
-        if name not in known:
-            near = [each for each in known if name.startswith(each)] or get_close_matches(name, known, 1)
-            hint = f"Did you mean {near[0]}?" if near else ""
-            raise SettingsError(name, f"Unknown setting “{name}”.", hint)
     return changed(settings, **settings_of(Settings, BY_NAME, given))

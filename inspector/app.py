@@ -367,6 +367,11 @@ class InspectorApp(App[int]):
         self.leaving = True
         super().exit(result, return_code, message)
 
+    @property
+    def saved(self) -> Path | None:
+        """The file of the session, once the screen was left; None if there is none."""
+        return self.recorder.saved
+
     def end_by(self, number: int) -> None:
         """Leave since a signal came, as the key does; called in the signal's handler.
 

@@ -13,6 +13,7 @@ import operator
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from contextlib import suppress
+from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from types import GenericAlias, NoneType, SimpleNamespace, UnionType
@@ -95,13 +96,18 @@ def settings_of(kind: type, declared: Mapping[str, Setting], given: Mapping[str,
     Args:
         kind: The class of the settings.
         declared: The declarations of its fields by name, as far as they have any.
-        given: Values by name; each name is a field of the class.
+        given: Values by name.
 
     Raises:
-        SettingsError: One is of another type.
+        SettingsError: There is no such setting, or its value is of another type.
     """
     hints, values = _hints(kind), {}
+    known = sorted(each.name for each in fields(kind))
     for name, value in given.items():
+        if name not in known:
+            near = [each for each in known if name.startswith(each)] or get_close_matches(name, known, 1)
+            hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}."
+            raise SettingsError(name, f"Unknown setting “{name}”.", hint)
         value = str(value) if isinstance(value, Path) else value  # `adapter_path` and others are texts
         try:
             values[name] = _taken(hints[name], value)

@@ -208,7 +208,7 @@ DOCUMENTS: Mapping[type, Callable[[Any, Sequence[Item]], Iterable[Block]]] = {
     protocol.ScoreRead: scores.document,
     protocol.StrengthsSwept: lambda read, path: steering.document(read),
 }
-"""What a notebook shows of an answer, by the class of its record."""
+"""The document of an answer in a notebook, by the class of its record."""
 
 
 class _Result(Generic[Read]):

@@ -56,6 +56,13 @@ class FoundDifference(Struct, frozen=True):
     allowed: float | None = None
     """The difference that rounding explains, in the same unit."""
 
+    @property
+    def figures(self) -> str:
+        """The difference, and the one that is allowed; empty if nothing was compared."""
+        if self.difference is None or self.allowed is None:
+            return ""
+        return f"{self.difference:.2g} of {self.allowed:.2g}" if self.difference else "equal"
+
 
 class CheckResult(Struct, frozen=True):
     """The result of one check."""
@@ -273,7 +280,7 @@ def run(load: LoadSettings, jsonl: bool) -> int:
     for each in results(load):
         if isinstance(each, CheckResult):
             found.append(each)
-            lines = [f"  {each.check:<20}{each.status:<9}{_figures(each.found)}"]
+            lines = [f"  {each.check:<20}{each.status:<9}{each.found.figures:<20}{each.found.said}".rstrip()]
         else:
             machine = replace(each, machine=replace(each.machine, blas=without_names(each.machine.blas)))
             facts = [*_machine(machine), ("terminal", ", ".join(terminal()))]
@@ -289,14 +296,6 @@ def run(load: LoadSettings, jsonl: bool) -> int:
         holds = f"All {len(found)} checks hold, in {seconds:.0f} s."
         write(["", f"Wrong: {wrong}. {report}" if wrong else holds])
     return NOT_SHOWN if wrong else OK
-
-
-def _figures(found: FoundDifference) -> str:
-    """The difference, the one that is allowed, and what was found."""
-    apart = ""
-    if found.difference is not None and found.allowed is not None:
-        apart = f"{found.difference:.2g} of {found.allowed:.2g}" if found.difference else "equal"
-    return f"{apart:<20}{found.said}".rstrip()
 
 
 def terminal() -> Sequence[str]:

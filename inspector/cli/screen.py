@@ -244,8 +244,7 @@ def run_app(
     from inspector.recordings import sessions
 
     app = InspectorApp(load or LoadSettings(), settings or Settings(), prefill, theme=theme or "", **given)
-    before = {number: signal.getsignal(number) for number in ENDING}
-    taken = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+    taken = {each: of for each in ENDING if (of := signal.getsignal(each)) is not signal.SIG_IGN}
     for number in taken:
         signal.signal(number, lambda received, _: app.end_by(received))
     gc.freeze()  # what was imported stays

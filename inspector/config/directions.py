@@ -30,7 +30,7 @@ _ASKED = r"(?s)(?P<file>.+?)(?::(?P<strength>-?\d*\.?\d+)(?:@[lL]?(?P<layer>\d{1
 
 
 class _Tensor(Struct, frozen=True):
-    """Where and what the numbers of a file are."""
+    """The type, number and place of the numbers in a file."""
 
     dtype: Literal["F32", "F16", "BF16"]
     shape: tuple[Annotated[int, Meta(gt=0)]]
@@ -38,7 +38,7 @@ class _Tensor(Struct, frozen=True):
 
 
 class _Metadata(Struct, frozen=True):
-    """What a file says of its numbers; another program's says nothing."""
+    """The description of the numbers; empty in files of other programs."""
 
     format: str = ""
     name: str | None = None

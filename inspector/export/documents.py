@@ -20,8 +20,6 @@ from operator import attrgetter
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from msgspec import Struct
-
 from engine.protocol import Distribution, PromptToken, Step
 from inspector.blocks.page import element, likeliest, millionths, number, written
 from inspector.display import guarded, hex_bytes, token_label, visible
@@ -585,39 +583,7 @@ def alone(svg: str, made: Sequence[Made] = ()) -> str:
     return re.sub(r"font-family:\s*Fira Code, monospace", f"font-family: {_FAMILY}", _FONT_FACE.sub("", svg))
 
 
-# ---- the table of documents ---------------------------------------------------------------------
-
-
-class Exportable(Struct, frozen=True):
-    """One kind of document."""
-
-    name: str
-    """But for a lesson's page, the end of a file's name."""
-    label: str
-    """A word, for a choice."""
-    purpose: str
-    """Its content, as a phrase."""
-    evidence: bool = False
-    """True if views that were opened go along."""
-
-
-class Format(Exportable, frozen=True, kw_only=True):
-    """A kind of document that is made of a recording alone."""
-
-    make: Callable[[Recording], str]
-    """Its text, of the recording's path."""
-
-
-FORMATS: Mapping[str, Format] = {
-    format.name: format
-    for format in (
-        Format("html", "web page", "one page to share: every token with its candidates, branches and charts",
-               evidence=True, make=web_page),
-        Format("md", "Markdown", "a report: the text, its figures, surprises, branches and steps",
-               evidence=True, make=markdown_report),
-        Format("csv", "CSV", "the tokens of the path as a table, one a row", make=csv_table),
-        Format("txt", "plain text", "the text, and under it what it was made with if not by the model alone",
-               make=plain_text),
-    )
+FORMATS: Mapping[str, Callable[[Recording], str]] = {
+    "html": web_page, "md": markdown_report, "csv": csv_table, "txt": plain_text,
 }  # fmt: skip
-"""The kinds of documents by their names."""
+"""The documents that are made of a recording alone, by the ends of their files' names."""

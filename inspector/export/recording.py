@@ -11,7 +11,6 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from engine import protocol
 from engine.errors import EngineError
 from engine.protocol import PromptToken, Step
 from engine.recording import RecordingReader
@@ -373,7 +372,10 @@ def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
         yield "each token", f"{milliseconds(times.mean)} ({spread}), {rate(times.tps)}{overlap}{first}"
     yield from _speculation(timeline, items)
     if steps:
-        yield "KV cache", kv(steps[-1].kv)
+        kv = steps[-1].kv
+        held = f"{counted(kv.offset, 'token')}, {size(kv.used_bytes)} of {size(kv.allocated_bytes)}"
+        ran = f"off: the last pass ran {count(kv.passed_tokens)} tokens"
+        yield "KV cache", ran if kv.passed_tokens else held
         yield "memory", f"{size(max(step.memory.peak_bytes for step in steps))} at its peak"
 
 
@@ -400,12 +402,3 @@ def _worth(what: str, items: Sequence[Item]) -> Iterator[Figure]:
         without = f" ({barred} of no probability left out)" if barred else ""
         yield f"{what}perplexity", _perplexity(known)
         yield f"{what}surprisal", f"{bits(-sum(known) / len(known) / math.log(2))} bits/token{without}"
-
-
-def kv(reading: protocol.KVReading) -> str:
-    """The content of the cache; without one, the tokens that the last pass ran and dropped."""
-    if reading.passed_tokens:
-        return f"off: the last pass ran {count(reading.passed_tokens)} tokens"
-    return (
-        f"{counted(reading.offset, 'token')}, {size(reading.used_bytes)} of {size(reading.allocated_bytes)}"
-    )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Struct, field
+import msgspec
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 from engine.errors import EngineError, PathError
 from engine.files import read_regular, typed
@@ -137,7 +139,7 @@ MOST_LESSONS, MOST_BEATS = 500, 1000
 class LessonProgress(Struct, frozen=True):
     """The learner's progress in one lesson."""
 
-    beat: int = 0
+    beat: Annotated[int, Meta(ge=0, lt=MOST_BEATS)] = 0
     """The beat to continue with, from 0."""
     right: Mapping[int, bool] = field(default_factory=dict)
     """True for each beat whose last prediction was right."""
@@ -161,41 +163,21 @@ class Progress:
         self._path = path or file()
 
     def read(self) -> dict[str, LessonProgress]:
-        """All that is known, by the lesson's id; nothing, where the file can't be read: it is only progress."""
-        return {id: _progress(value) for id, value in self._content().items() if isinstance(value, dict)}
+        """All that is known, by the lesson's id; nothing if the file can't be read: it is only progress."""
+        try:
+            return msgspec.json.decode(read_regular(self._path, LARGEST), type=dict[str, LessonProgress])
+        except (OSError, PathError, ValueError, msgspec.MsgspecError, RecursionError):
+            return {}
 
     def keep(self, id: str, progress: LessonProgress) -> None:
-        """Keep how far a lesson is.
+        """Save the progress in a lesson; a lesson that was done stays done.
 
         Raises:
             PathError: The file can't be written.
         """
         with locked(self._path):
-            content = self._content()
-            done = progress.done or _progress(content.get(id)).done
-            right = {str(beat): right for beat, right in progress.right.items()}
-            content[id] = {"beat": progress.beat, "right": right, "done": done}
-            write(self._path, json.dumps(dict(list(content.items())[-MOST_LESSONS:]), indent=1))
-
-    def _content(self) -> dict[str, Any]:
-        try:
-            content = json.loads(read_regular(self._path, LARGEST))
-        except (OSError, PathError, ValueError, RecursionError):
-            return {}
-        return content if isinstance(content, dict) else {}
-
-
-def _progress(value: Any) -> LessonProgress:
-    """One lesson's; whatever isn't as this version writes it is left out."""
-    if not isinstance(value, dict):
-        return LessonProgress()
-    beat, right = value.get("beat"), value.get("right")
-    return LessonProgress(
-        beat if isinstance(beat, int) and 0 <= beat < MOST_BEATS else 0,
-        {
-            int(number): bool(was)
-            for number, was in (right.items() if isinstance(right, dict) else ())
-            if number.isdecimal() and len(number) < 4
-        },
-        value.get("done") is True,
-    )
+            kept = self.read()
+            done = progress.done or kept.get(id, progress).done
+            kept[id] = replace(progress, done=done)
+            newest = dict(list(kept.items())[-MOST_LESSONS:])
+            write(self._path, msgspec.json.format(msgspec.json.encode(newest)).decode())

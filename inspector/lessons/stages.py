@@ -107,6 +107,8 @@ class LiveStage:
         self._before = self._snapshot()
         self.failure: Failure | None = None
         self.missed, self.recorded = "", False
+        self._missed_under = lesson.settings
+        """The settings in force when something was missed."""
         controller.client.listen(self._receive)
 
     def close(self) -> None:
@@ -252,11 +254,14 @@ class LiveStage:
         while self._rest and self._rest[0].done(self._controller, self._before):
             self._number += 1
             self._before, self.missed = self._snapshot(), ""
+        in_force = self._controller.queries.in_force
         if self._rest and (missed := self._rest[0].missed(self._controller, self._before)):
-            self.missed = missed
+            self.missed, self._missed_under = missed, in_force
             self._before = replace(self._before, since=[])
             if self._rest[0].name != "prompt" and self._controller.timeline.tip != self._before.tip:
                 self._queue.append(MoveTo(self._before.tip))
+        elif in_force != self._missed_under:  # other settings were set back
+            self.missed = ""
 
     def act(self) -> None:
         """Do the rest, once, from where it begins."""

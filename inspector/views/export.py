@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
+from msgspec import Struct
 from textual import on
 from textual.containers import VerticalGroup
 from textual.widget import Widget
@@ -17,7 +18,7 @@ from engine.errors import EngineError
 from engine.files import replacing, shorter
 from inspector.display import visible
 from inspector.documents.parts import ExportPart
-from inspector.export.documents import FORMATS, Exportable, alone
+from inspector.export.documents import FORMATS, alone
 from inspector.export.recording import Recording, line, snapshot, viewed
 from inspector.keys import TABS_OF, key_for
 from inspector.lessons.catalogue import Listed, of_recording
@@ -34,8 +35,26 @@ INSIDE, EXAMPLES = "3", 3
 PICTURE = "svg"
 LESSON = "lesson"
 """The web page of a lesson whose recording is on show."""
-KINDS: tuple[Exportable, ...] = (
-    *FORMATS.values(),
+
+
+class Exportable(Struct, frozen=True):
+    """One kind of document."""
+
+    name: str
+    """But for a lesson's page, the end of a file's name."""
+    label: str
+    """A word, for a choice."""
+    purpose: str
+    """Its content, as a phrase."""
+    evidence: bool = False
+    """True if views that were opened go along."""
+
+
+KINDS = (
+    Exportable("html", "web page", "one page to share: every token with its candidates, branches and charts", True),
+    Exportable("md", "Markdown", "a report: the text, its figures, surprises, branches and steps", True),
+    Exportable("csv", "CSV", "the tokens of the path as a table, one a row"),
+    Exportable("txt", "plain text", "the text, and under it what it was made with if not by the model alone"),
     Exportable(PICTURE, "screenshot", "the screen as it stands, as SVG"),
     Exportable(LESSON, "lesson's page",
                "the whole lesson as a page that asks, shows what was recorded, and needs no program"),
@@ -98,7 +117,7 @@ class ExportActions(ToolActions):
                 )
                 return
             recording.parts = [part for part in self._parts if part.name not in self.without]
-            make = self._lesson_page() if self.kind == LESSON else partial(FORMATS[self.kind].make, recording)
+            make = self._lesson_page() if self.kind == LESSON else partial(FORMATS[self.kind], recording)
         except EngineError as error:  # the session has changed under the dialog
             self._answer(error)
             return

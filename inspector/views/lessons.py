@@ -52,7 +52,7 @@ from inspector.widgets.canvas import Row, paragraph
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import SafeInput
 from inspector.widgets.inks import panel_css
-from inspector.widgets.lists import LinesDialog, PickList
+from inspector.widgets.lists import LinesDialog, PickList, SafeOptionList
 
 if TYPE_CHECKING:
     from inspector.lessons.play import LessonPlay
@@ -1079,6 +1079,13 @@ class BeatsDialog(LinesDialog[int]):
 
     def line(self, choice: int, width: int) -> Content:
         return Content(f"{choice + 1:>2} {visible(self._titles[choice])}")
+
+    def action_nothing(self, key: str) -> None:
+        """Highlight the card of a number."""
+        if key.isdecimal() and 1 <= int(key) <= len(self._titles):
+            self.query_one(SafeOptionList).highlighted = int(key) - 1
+        else:
+            super().action_nothing(key)
 
 
 # ---- the votes of a class ---------------------------------------------------------------------

@@ -103,7 +103,7 @@ def heading(step: protocol.Step, tree: SessionTree) -> str:
 
 def documents(recording: Recording) -> tuple[str, str]:
     """The text and the table of a branch."""
-    return FORMATS["txt"].make(recording), FORMATS["csv"].make(recording)
+    return FORMATS["txt"](recording), FORMATS["csv"](recording)
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
@@ -166,7 +166,7 @@ def test_every_entrance_tells_the_same_of_a_step_after_a_branch_in_its_place(
             here = recording_of(s, branch)
             made = articles(evidence(here))
             assert next(iter(made)) == heading(of, tree)  # what is of the branch itself comes first
-            report = FORMATS["md"].make(here).replace("\\", "")
+            report = FORMATS["md"](here).replace("\\", "")
             for each in (step, twin):
                 words = " ".join(made[heading(each, tree)])
                 assert f"Why {label(each.text)} rather than" in words
@@ -175,7 +175,7 @@ def test_every_entrance_tells_the_same_of_a_step_after_a_branch_in_its_place(
                 _, found, after = report.partition(f"### {heading(each, tree)}")
                 assert found
                 assert f"Why {label(each.text)} rather than" in after.split("\n### ")[0]
-            page = FORMATS["html"].make(here)
+            page = FORMATS["html"](here)
             for section in re.findall(r'<section class="look"[^>]*data-token="(\d+)"[^>]*>', page):
                 assert int(section) in (step.id, twin.id)
             assert articles(evidence(line(whole, branch.node, on=False))) == made
@@ -216,12 +216,10 @@ def test_a_document_of_a_branch_is_about_that_branch_wherever_the_session_went(t
         assert paths_of(side.to_html())[0] == beside
         for name in ("md", "csv", "txt"):
             for node in (side.node, beside[-3]):
-                one, other = (FORMATS[name].make(line(read(file), node)) for file in files)
+                one, other = (FORMATS[name](line(read(file), node)) for file in files)
                 assert "cat" in one
                 assert one == other or name == "md", "a report lists the other branches, too"
-        rows = [
-            csv.DictReader(io.StringIO(FORMATS["csv"].make(line(read(file), here.node)))) for file in files
-        ]
+        rows = [csv.DictReader(io.StringIO(FORMATS["csv"](line(read(file), here.node)))) for file in files]
         assert [[int(row["node"]) for row in each] for each in rows] == [
             whole,
             [item.node for item in longer._path()],

@@ -110,7 +110,7 @@ def test_an_engine_whose_process_dies_leaves_a_replay_and_a_new_one_continues(tm
     app = on_screen(killed, save=tmp_path)
     assert len({*seen}) == 4
     settled(lambda: not any(map(alive, seen)))
-    assert [each.name for each in tmp_path.iterdir()] == [app.recorder.saved.name]  # type: ignore[union-attr]  # the same file
+    assert [each.name for each in tmp_path.iterdir()] == [app.saved.name]  # type: ignore[union-attr]  # the same file
 
 
 def test_a_rank_that_is_killed_leaves_a_replay_and_new_ranks_continue(tmp_path: Path) -> None:

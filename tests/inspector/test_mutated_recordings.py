@@ -162,7 +162,7 @@ def documents(path: Path) -> int:
         assert "\n" not in said
         return 0
     recording.parts = EXPORTS
-    return len([form.make(recording) for form in FORMATS.values()])
+    return len([form(recording) for form in FORMATS.values()])
 
 
 def shown(path: Path) -> None:

@@ -387,7 +387,7 @@ QUANTITIES: Mapping[str, Mapping[str, Entrance]] = {
         "CSV": lambda asked: exact(math.exp(-sum(float(row["logprob"]) for row in asked.rows[1:4]) / 3)),
     },
     "perplexity of the side branch": {
-        "tree": painted("tree", r"whole text: .*perplexity ([\d.]+)"), "Python": python("branch perplexity"),
+        "tree": painted("tree", r"completion: .*perplexity ([\d.]+)"), "Python": python("branch perplexity"),
     },
     "weight of a head": {
         "screen": painted("attention", r"([\d.]+ %) [ █▉▊▋▌▍▎▏]*␣Jack"),

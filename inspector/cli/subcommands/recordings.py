@@ -184,9 +184,7 @@ def run_export(args: Namespace) -> int:
         if args.node is not None:
             line(recording, args.node)
         picture = name == "svg"
-        document = (
-            screen.picture(recording, args.size, args.light) if picture else FORMATS[name].make(recording)
-        )
+        document = screen.picture(recording, args.size, args.light) if picture else FORMATS[name](recording)
     if trace is None and args.lesson is None:
         note("No FILE was given, so this is the demonstration that comes with the program.")
     if out is None:

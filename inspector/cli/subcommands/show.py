@@ -38,6 +38,13 @@ ELSEWHERE = {
     "drafts": "drafts are a flag: inspector generate --draft lookup",
 }
 """The command to type for a view that is not shown here."""
+LOGITS = "contributions", "gradients", "patching", "steering"
+VIEWS_OF = {
+    "token": LOGITS, "against": LOGITS, "alone": LOGITS[:2], "head": ("scores",), "key": ("scores",),
+    "versus": ("scores",), "texts": ("heads",), "method": ("gradients",), "baseline": ("gradients",),
+    "gradient_steps": ("gradients",), "hold_experts": ("gradients",), "facing": ("patching",),
+}  # fmt: skip
+"""The views that a flag has an effect on, by the name of its value."""
 LENS = 6
 """Positions that the lens shows by default."""
 
@@ -274,7 +281,14 @@ def _shown(args: Namespace) -> tuple[str, ...]:
     if args.begin and args.scope == "token":
         raise EngineError("--from has no effect on one token's forward pass.", "Add --scope context.")
     given = (["steering"] if steered else []) + (["patching"] if patched else [])
-    return tuple(dict.fromkeys((*shown, *given)))
+    views = tuple(dict.fromkeys((*shown, *given)))
+    for name, fitting in VIEWS_OF.items():
+        if getattr(args, name) and set(views).isdisjoint(fitting):
+            hint = f"Leave it out, or name one of its views: {', '.join(fitting)}."
+            raise EngineError(
+                f"--{name.replace('_', '-')} has no effect on {', '.join(views) or '--off'}.", hint
+            )
+    return views
 
 
 def _pairs(args: Namespace) -> tuple[PatchPair, ...]:

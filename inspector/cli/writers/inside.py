@@ -34,7 +34,7 @@ from inspector.documents.attribution import rows_of
 from inspector.documents.gradients import baseline_of
 from inspector.documents.positions import LATER, OFFSETS, trials
 from inspector.state.candidates import compared
-from inspector.state.inside import checked as verified
+from inspector.state.inside import checked
 from inspector.state.patching import after, pair
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
@@ -332,38 +332,23 @@ def _token(known: Known, text: str | None) -> Generator[Command, None, int | Non
 # ---- tables -----------------------------------------------------------------------------------
 
 
-def checked(known: CaptureFacts, width: int) -> str:
-    """The checks in a line, as on the screen; if one failed, the reason why nothing is shown."""
-    if (failed := known.failed) is not None:
-        where = f" ({visible(failed.where)})" if failed.where else ""
-        return (
-            f"Not shown: the check {failed.name} failed for the architecture {visible(known.family)}{where}: off by "
-            f"{failed.error:.2g}, where {failed.bound:.2g} is allowed."
-        )
-    return verified(known, width)
-
-
-def _lens(read: protocol.LensRead, known: Known) -> Iterable[Block]:
-    return lens.document(read, known.path(read.node), known.width if known.on_terminal else None)
-
-
-def _intervened(read: protocol.Intervened) -> Iterator[Block]:
-    yield sentence(f"{interventions.heading(read)}.")
-    yield from interventions.candidates(read)
-
-
 TABLES: Mapping[type[Record], tuple[str, Callable[[Any, Known], Iterable[Block]]]] = {
     protocol.AttentionRead: (
         "Attention", lambda read, known: attention.strongest(read, known.path(read.node), None),
     ),
     protocol.HeadsScored: ("Heads by what they do", lambda read, known: attention.roles(read)),
-    protocol.LensRead: ("Lens", lambda read, known: _lens(read, known)),
+    protocol.LensRead: ("Lens", lambda read, known: lens.document(
+        read, known.path(read.node), known.width if known.on_terminal else None,
+    )),
     protocol.AttributionRead: (
         "Contributions",
         lambda read, known: attribution.bars(read, rows_of(read, range(len(read.parts)))),
     ),
     protocol.HeadsSwept: ("Switched off one at a time", lambda read, known: interventions.strongest(read)),
-    protocol.Intervened: ("Changed", lambda read, known: _intervened(read)),
+    protocol.Intervened: (
+        "Changed",
+        lambda read, known: (sentence(f"{interventions.heading(read)}."), *interventions.candidates(read)),
+    ),
     protocol.ActivationsPatched: ("Activation patching", lambda read, known: patching.patched(read)),
     protocol.PairsPatched: ("Activation patching over pairs", lambda read, known: patching.over_pairs(read)),
     protocol.DirectionMade: ("Direction", lambda read, known: steering.direction(read)),

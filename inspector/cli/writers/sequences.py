@@ -18,7 +18,6 @@ from inspector.documents.draws import frequencies, tree_lines
 from inspector.scales import milliseconds
 from inspector.state.batch import (
     Batches,
-    BatchSoFar,
     LaneSoFar,
     compared_words,
     drawn_tree,
@@ -102,25 +101,20 @@ class BatchReport(Report):
         if batch is not None and drawn is not None:
             yield from ("", *tree_lines(drawn_tree(batch.lanes)))
         elif batch is not None:
-            yield from lanes_table(batch, self._request)
+            numbers = map(number, ("row", "prompt", "padding", "tokens", "first", "last"))
+            yield from table((*numbers, Column("ends"), Column("text")), map(self._row, batch.lanes))
+
+    def _row(self, lane: LaneSoFar) -> Iterable[str]:
+        times = (milliseconds(each.ms) if each else "" for each in (lane.started, lane.ended))
+        counts = lane.number, len(lane.opened.ids), lane.padding, len(lane.tokens)
+        end = ending(lane) if lane.ended else "cancelled"
+        return (*map(str, counts), *times, end, completion(lane, self._request))
 
     def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
         """See `Report`."""
         batch = self._state.current
         of_batch = [] if batch is None else [*totals_words(batch), *compared_words(batch)]
         return super().costs(summary, request) + of_batch
-
-
-def lanes_table(batch: BatchSoFar, request: CliRequest) -> Iterator[str]:
-    """A line a lane, in the order of the prompts."""
-    rows = []
-    for lane in batch.lanes:
-        times = (milliseconds(each.ms) if each else "" for each in (lane.started, lane.ended))
-        counts = lane.number, len(lane.opened.ids), lane.padding, len(lane.tokens)
-        end = ending(lane) if lane.ended else "cancelled"
-        rows.append((*map(str, counts), *times, end, completion(lane, request)))
-    numbers = map(number, ("row", "prompt", "padding", "tokens", "first", "last"))
-    return table((*numbers, Column("ends"), Column("text")), rows)
 
 
 # ---- a beam search ----------------------------------------------------------------------------
@@ -148,9 +142,26 @@ class BeamReport(Report):
             return f"beam search {record.step}/{self.search.opened.max_tokens}"
         return super().progress(record)
 
-    def rest(self) -> Iterable[str]:
-        """The ranking."""
-        return () if self.search is None else ranking_table(self.search)
+    def rest(self) -> Iterator[str]:
+        """The final ranking, or the hypotheses that were finished when the search was broken off, best first; greedy
+        decoding is marked in it or below it."""
+        search = self.search
+        if search is None:
+            return
+        ended, found = search.ended, search.step.finished if search.step is not None else ()
+        greedy = None if ended is None else ended.greedy
+        rows = [
+            (f"{rank} greedy" if greedy is not None and each.node == greedy.node else str(rank), each)
+            for rank, each in enumerate(found if ended is None else ended.ranking, 1)
+        ]
+        if greedy is not None and all(each.node != greedy.node for _, each in rows):
+            rows.append(("greedy", greedy))
+        cells = (
+            (rank, f"{each.score:.4f}", f"{each.logprob:.3f}", str(each.length), end, each.text)
+            for (rank, each), end in zip(rows, endings([each for _, each in rows]), strict=True)
+        )
+        columns = Column("rank"), *map(number, ("score", "logprob", "tokens")), Column("ends"), Column("text")
+        yield from table(columns, cells) if rows else ()
 
     def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
         """See `Report`."""
@@ -159,24 +170,3 @@ class BeamReport(Report):
             early = "" if ended.reason == "length" else ", ended with enough finished hypotheses"
             went = f"width {search.opened.width}, {ended.steps} steps, {milliseconds(ended.ms)}{early}"
         return [*super().costs(summary, request), ("beams", went)]
-
-
-def ranking_table(search: BeamSearch) -> Iterator[str]:
-    """The final ranking, or the hypotheses that were finished when the search was broken off, best first; greedy
-    decoding is marked in it or below it. Empty if nothing is finished."""
-    ended, found = search.ended, search.step.finished if search.step is not None else ()
-    greedy = None if ended is None else ended.greedy
-    rows = [
-        (f"{rank} greedy" if greedy is not None and each.node == greedy.node else str(rank), each)
-        for rank, each in enumerate(found if ended is None else ended.ranking, 1)
-    ]
-    if greedy is not None and all(each.node != greedy.node for _, each in rows):
-        rows.append(("greedy", greedy))
-    if not rows:
-        return
-    cells = (
-        (rank, f"{each.score:.4f}", f"{each.logprob:.3f}", str(each.length), end, each.text)
-        for (rank, each), end in zip(rows, endings([each for _, each in rows]), strict=True)
-    )
-    numbers = map(number, ("score", "logprob", "tokens"))
-    yield from table((Column("rank"), *numbers, Column("ends"), Column("text")), cells)

@@ -90,6 +90,8 @@ REFUSED = {
         "scores --at p2 --key p3": "A head looks at no later token.",
         "scores --head 'L9 h1'": "There is no L9: this model has 8 layers.",
         "--off L0": "layers and heads count from 1",
+        "lens --token ' x'": "--token has no effect on lens. Leave it out, or name one of its views: contributions,",
+        "attention --head 'L1 h1'": "--head has no effect on attention.",
     },
     "open": {"": "inspector open needs FILE. Such as: inspector open requests.har,"},
     "completion": {"": "Such as: inspector completion bash."},

@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from engine.settings import LoadSettings
+from engine.protocol import Prefill
+from engine.settings import LoadSettings, Settings
 from inspector.cli import arguments, screen
 from inspector.cli import main as cli
 from inspector.cli.exit import output
@@ -273,10 +274,10 @@ def open_screen(
         return_code = code
         closed_in_time = in_time
         ended_by = None
-        saved, recorder = saved_as, types.SimpleNamespace(notice=notice)
+        recorder = types.SimpleNamespace(saved=saved_as, notice=notice)
 
-        def __init__(self, **given: object) -> None:
-            noted.update(given)
+        def __init__(self, load: LoadSettings, settings: Settings, prefill: Prefill, **given: object) -> None:
+            noted.update(given, load=load, settings=settings, prefill=prefill)
 
         def run(self) -> None:
             noted["ran"] = True
@@ -292,7 +293,7 @@ def test_the_screen_gets_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
     noted = open_screen(monkeypatch, "-p", "hello", "--temp", "0.5", "--kv-bits", "8", "--prompt-logprobs")
     assert noted["ran"]
     assert noted["exit"] == 0
-    assert (noted["prompt"], noted["chat"], noted["system"], noted["echo"]) == ("hello", None, None, True)
+    assert noted["prefill"] == Prefill("hello", None, None, True)
     assert noted["settings"].temp == 0.5
     assert noted["load"].kv_bits == 8
 

@@ -170,6 +170,10 @@ async def test_a_setting_that_the_card_did_not_ask_for_is_named(learner: Learner
     setup.configure(replace(asked, presence_penalty=2.0, temp=1.0))
     await learner.until(lambda: "Set temperature to 0, too: it is 1." in learner.told)
     assert learner.play.phase is LessonPhase.ACTING
+    setup.configure(asked)
+    await learner.until(lambda: "Set temperature" not in learner.told)
+    setup.configure(replace(asked, presence_penalty=2.0, temp=1.0))
+    await learner.until(lambda: "Set temperature" in learner.told)
     await learner.press("h", "h")  # the hint, then all of it
     await learner.phase(LessonPhase.REVEALED)
     assert setup.settings == replace(asked, presence_penalty=2.0)

@@ -9,7 +9,7 @@ from inspector.lessons.catalogue import Progress, find, shipped
 from inspector.lessons.lesson import LessonPhase
 from inspector.main.dialogs.help import HelpDialog, KeysPage
 from inspector.main.narration import NarrationCard
-from inspector.views.lessons import VotesDialog, block_digits, read_votes
+from inspector.views.lessons import BeatsDialog, VotesDialog, block_digits, read_votes
 from inspector.views.positions import PositionsView
 from tests.inspector.lessons.playing import WAITING, LearnerKeys
 from tests.inspector.rig import Rig
@@ -202,3 +202,11 @@ async def test_a_session_without_a_lesson_shows_its_sentence(rig: Rig) -> None:
     assert "The whole class sees one panel" not in rig.screen_text()
     end = "".join(item.text for item in rig.app.controller.timeline.items)[-10:]
     assert end in rig.screen_text().partition("Presenting")[2]
+
+
+@pytest.mark.lesson(present=True)
+async def test_a_number_highlights_its_card_in_the_list(learner: LearnerKeys) -> None:
+    await learner.press("g")
+    await learner.until(lambda: isinstance(learner.app.top, BeatsDialog))
+    await learner.press("5", "enter")
+    await learner.until(lambda: learner.play.beat_number == 4)

@@ -53,7 +53,7 @@ def demonstration(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, 
 
 
 def written(recording: Recording, path: Path) -> str:
-    path.write_text(FORMATS["html"].make(recording), encoding="utf-8")
+    path.write_text(FORMATS["html"](recording), encoding="utf-8")
     return path.as_uri()
 
 

@@ -67,13 +67,13 @@ def told(made: Session | None = None, **more: object) -> Recording:
 
 def page_data(recording: Recording) -> dict[str, object]:
     """What a page shows, read back from it."""
-    found = re.search(r'id="data">(.*?)</script>', FORMATS["html"].make(recording), re.DOTALL)
+    found = re.search(r'id="data">(.*?)</script>', FORMATS["html"](recording), re.DOTALL)
     assert found is not None
     return json.loads(found[1])  # type: ignore[no-any-return]
 
 
 def table(recording: Recording) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(FORMATS["csv"].make(recording))))
+    return list(csv.DictReader(io.StringIO(FORMATS["csv"](recording))))
 
 
 def branched() -> Session:
@@ -96,7 +96,7 @@ def test_a_page_of_500_steps_with_20_candidates_is_below_300_kb() -> None:
     made.load()
     made.open()
     made.steps(500)
-    assert len(FORMATS["html"].make(told(made)).encode()) < 300_000
+    assert len(FORMATS["html"](told(made)).encode()) < 300_000
 
 
 def test_the_page_has_every_number_of_the_steps() -> None:
@@ -148,7 +148,7 @@ def test_a_branch_in_the_list_has_the_tokens_and_the_perplexity_that_the_tree_gi
     recording = told(branched())
     tree, listed = recording.timeline.tree, paths(recording)
     assert len(listed) == 3
-    report, rows = FORMATS["md"].make(recording), page_data(recording)["paths"]
+    report, rows = FORMATS["md"](recording), page_data(recording)["paths"]
     for place, path in enumerate(listed[1:], 1):
         branch = tree.branches.of(path.items[-1].node)
         assert branch is not None
@@ -170,7 +170,7 @@ def test_surprises_of_a_report_are_those_that_the_keys_go_through() -> None:
     steps = {each.index + 1 for each in timeline.steps}
     found = {timeline.items[slot].index + 1 for slot in SURPRISE.slots(timeline)
              if isinstance(timeline.items[slot], Step)}  # fmt: skip
-    section = FORMATS["md"].make(recording).partition("## Surprises")[2].partition("\n## ")[0]
+    section = FORMATS["md"](recording).partition("## Surprises")[2].partition("\n## ")[0]
     rows = {int(each) for each in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)}
     assert rows == set(sorted(found)[-10:])
     assert f"{len(found) - 10} more have 4 bits or more." in section
@@ -178,7 +178,7 @@ def test_surprises_of_a_report_are_those_that_the_keys_go_through() -> None:
     force_setattr(timeline.steps[-1], "surprisal_bits", 3.9)
     for step in timeline.steps[:-1]:
         force_setattr(step, "surprisal_bits", 1.0)
-    assert "## Surprises" not in FORMATS["md"].make(recording)
+    assert "## Surprises" not in FORMATS["md"](recording)
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])  # of the machine, not of the values
@@ -205,7 +205,7 @@ def test_the_page_reveals_no_directory() -> None:
     made.steps(2)
     recording = told(made, load=LoadSettings(model="/home/ada/secret-models/pocket"))
     for each in FORMATS.values():
-        assert "secret-models" not in each.make(recording)
+        assert "secret-models" not in each(recording)
 
 
 # ---- paths ------------------------------------------------------------------------------------
@@ -268,10 +268,10 @@ def test_a_snapshot_stays_what_it_was() -> None:
     made = branched()
     timeline = made.timeline()
     recording = snapshot(timeline, Settings(), LoadSettings(), "x 1")
-    before = {name: each.make(recording) for name, each in FORMATS.items()}
+    before = {name: each(recording) for name, each in FORMATS.items()}
     for record in [*made.steps(3), *made.open()]:
         timeline.apply(record)
-    assert {name: each.make(recording) for name, each in FORMATS.items()} == before
+    assert {name: each(recording) for name, each in FORMATS.items()} == before
 
 
 # ---- CSV --------------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ def test_a_cold_start_is_marked_in_every_format_and_in_no_rate() -> None:
     assert known["each token"].endswith(
         f"{1000 / mean:.0f} tok/s; not counted: the first, 900 ms, with warm-up"
     )
-    assert "not counted: the first, 900 ms, with warm-up" in FORMATS["md"].make(recording)
+    assert "not counted: the first, 900 ms, with warm-up" in FORMATS["md"](recording)
     assert [row["cold"] for row in table(recording)[-9:]] == ["1", *["0"] * 8]
     found = page_data(recording)["tokens"]
     assert isinstance(found, dict)
@@ -363,16 +363,16 @@ def test_rounds_of_speculation_are_told_on_their_path_and_stay_as_they_were() ->
     timeline.apply(draft_round(timeline.tip - 2, timeline.tip))
     taken = snapshot(timeline, Settings(), LoadSettings(), "test 1")
     timeline.apply(draft_round(timeline.tip - 2, timeline.tip))
-    report = FORMATS["md"].make(taken)
+    report = FORMATS["md"](taken)
     assert "| speculation | draft self-4bit, 3 tokens a round |" in report
     assert "| rounds | 1, 2.00 tokens a forward pass |" in report
     assert "Here drafting is as fast as plain steps" in report
-    assert "speculation" not in FORMATS["md"].make(told())
+    assert "speculation" not in FORMATS["md"](told())
 
 
 def test_the_report_tells_text_figures_captions_and_steps() -> None:
     recording = read(STORY)
-    made = FORMATS["md"].make(recording)
+    made = FORMATS["md"](recording)
     assert "> Once upon a time, there was a little boy named Tim." in made
     assert "| 28 | ␣wall | 0.32 % | 8.28 | 31 | ␣pond 25.58 % |" in made
     assert "| a dog instead | 6 | dog named Spot." in made
@@ -390,7 +390,7 @@ def test_the_report_tells_what_was_written_onto_other_branches() -> None:
     for record in [made.move(timeline.steps[1].node), *made.choose(timeline.steps[1].node, other)]:
         timeline.apply(record)
     assert left not in timeline.items
-    report = FORMATS["md"].make(snapshot(timeline, Settings(), LoadSettings(), "test 1"))
+    report = FORMATS["md"](snapshot(timeline, Settings(), LoadSettings(), "test 1"))
     row = next(line for line in report.splitlines() if "gone · left" in line)
     assert row.startswith(f"| {left.index + 1} | ")
     assert "gone · left \\| there ★ |" in row
@@ -420,7 +420,7 @@ def test_a_table_cell_has_no_bar_of_its_own() -> None:
     made.load()
     made.open()
     made.steps(4)
-    rows = [row for row in FORMATS["md"].make(told(made)).splitlines() if row.startswith("|")]
+    rows = [row for row in FORMATS["md"](told(made)).splitlines() if row.startswith("|")]
     for row in rows:
         assert len(re.findall(r"(?<!\\)\|", row)) in (3, 4, 6, 7, 10)
 
@@ -431,7 +431,7 @@ def test_nothing_in_a_document_is_obeyed(name: str) -> None:
     made.load()
     made.open()
     made.steps(len(HOSTILE))
-    text = FORMATS[name].make(told(made))
+    text = FORMATS[name](told(made))
     assert not [char for char in text if (ord(char) < 32 and char not in "\n\t") or 0x7F <= ord(char) < 0xA0]
     assert not set(text) & set("\u202e\u202c\u200b\u2028")
     text.encode()
@@ -442,7 +442,7 @@ def test_plain_text_is_what_was_said() -> None:
     made.load()
     made.open()
     made.steps(4)
-    assert FORMATS["txt"].make(told(made)) == "Once upon a time, one\n\ttwo ␛[31m\n"
+    assert FORMATS["txt"](told(made)) == "Once upon a time, one\n\ttwo ␛[31m\n"
 
 
 # ---- the command ------------------------------------------------------------------------------

@@ -148,7 +148,7 @@ def looked(failed: bool = False, tip: bool = False) -> Recording:
 def printed(recording: Recording) -> str:
     """The part of the page that is printed, and read where no script runs, as text."""
     found = re.search(
-        r'<section id="evidence">(.*?)</section>\n<footer', FORMATS["html"].make(recording), re.DOTALL
+        r'<section id="evidence">(.*?)</section>\n<footer', FORMATS["html"](recording), re.DOTALL
     )
     return re.sub(r"<[^>]*>", " ", found[1]).replace("&amp;", "&") if found else ""
 
@@ -160,7 +160,7 @@ def test_all_that_was_looked_at_is_in_the_document_itself_with_its_checks(tip: b
 
 
 def test_the_report_has_the_same_tables_and_no_drawings() -> None:
-    report = FORMATS["md"].make(looked())
+    report = FORMATS["md"](looked())
     text = report.replace("\\", "")
     assert [name for name in (*NAMES, *WITH) if name not in text] == []
     assert "| L2 MLP | \\+7.20 |" in report
@@ -173,7 +173,7 @@ def test_each_part_goes_along_where_it_is_ticked_and_not_where_it_is_not(part: s
     recording = looked()
     for shown, there in (([part], [part]), (set(BY_PART) - {part}, set(BY_PART) - {part})):
         recording.parts = [each for each in EXPORTS if each.name in shown]
-        for text in (printed(recording), FORMATS["md"].make(recording).replace("\\", "")):
+        for text in (printed(recording), FORMATS["md"](recording).replace("\\", "")):
             assert {name for name, heading in BY_PART.items() if heading in text} == set(there)
     every = data(recording)
     assert bool(every["inside"]) == (part != "attention")
@@ -199,7 +199,7 @@ def test_what_was_looked_at_in_the_second_model_bears_its_name_until_there_is_an
         line(Recording(session_looked_into().timeline(), parts=EXPORTS)),
     )
     named = f"(second model, B: {B})"
-    for text in (printed(own), FORMATS["md"].make(own).replace("\\", "")):
+    for text in (printed(own), FORMATS["md"](own).replace("\\", "")):
         assert text.count(named) == 6
         for name in (
             "Where the model looked",
@@ -241,13 +241,13 @@ def test_the_map_of_a_large_model_stays_small_and_a_made_up_one_too() -> None:
     step = session.timeline().steps[2]
     swept = sweep(step.node, layers=94, heads=64)
     session.records.append(swept)
-    page = FORMATS["html"].make(line(Recording(session.timeline(), parts=EXPORTS)))
+    page = FORMATS["html"](line(Recording(session.timeline(), parts=EXPORTS)))
     assert len(page) < 300_000
     assert "L88" in page
     far = replace(swept.units[0], intervention=replace(swept.units[0].intervention, layer=10**9))
     nothing = replace(swept.units[1], kl_bits=float("nan"))
     session.records[-1] = replace(swept, units=(far, nothing))
-    page = FORMATS["html"].make(line(Recording(session.timeline(), parts=EXPORTS)))
+    page = FORMATS["html"](line(Recording(session.timeline(), parts=EXPORTS)))
     assert "L1000000001" in page
     assert len(page) < 200_000
 
@@ -255,7 +255,7 @@ def test_the_map_of_a_large_model_stays_small_and_a_made_up_one_too() -> None:
 def test_what_was_put_in_a_long_text_and_many_draws_stay_small() -> None:
     session = session_of(5)
     node = session.timeline().steps[2].node
-    empty = len(FORMATS["html"].make(line(Recording(session.timeline(), parts=EXPORTS))))
+    empty = len(FORMATS["html"](line(Recording(session.timeline(), parts=EXPORTS))))
     many = tuple(replace(DRAWN.outcomes[0], id=id) for id in range(5000))
     steps = [RaceStep(at, 5, " a", 2.0, 3.0, 2.0, 3.0, 7, 7, 0.0, 1024, 0) for at in range(17, 4097)]
     session.records += [
@@ -264,7 +264,7 @@ def test_what_was_put_in_a_long_text_and_many_draws_stay_small() -> None:
         RaceOpened(node, 16, 4096, 4, "How."),
         *steps,
     ]
-    page = FORMATS["html"].make(line(Recording(session.timeline(), parts=EXPORTS)))
+    page = FORMATS["html"](line(Recording(session.timeline(), parts=EXPORTS)))
     assert len(page) - empty < 120_000
     assert "4,976" in page or "others" in page
 
@@ -281,7 +281,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 def opened(browser: Browser, recording: Recording, path: Path) -> None:
-    path.write_text(FORMATS["html"].make(recording), encoding="utf-8")
+    path.write_text(FORMATS["html"](recording), encoding="utf-8")
     browser.open(path.as_uri())
 
 
@@ -321,7 +321,7 @@ def test_the_perplexities_are_in_the_order_of_the_models() -> None:
     first, second = (f"{math.exp(-mean):.2f}" for mean in means)
     assert first != second
     recording.parts = EXPORTS
-    assert f"| perplexity | {first} and {second} |" in FORMATS["md"].make(recording)
+    assert f"| perplexity | {first} and {second} |" in FORMATS["md"](recording)
 
 
 @in_a_browser

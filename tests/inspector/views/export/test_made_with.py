@@ -114,7 +114,7 @@ def plainly(document: str) -> str:
 def test_every_document_names_it(name, change, tmp_path):
     recording = made(change, tmp_path / "a.trace")
     condition, words = CASES[change]
-    document = picture(recording, (120, 40)) if name == PICTURE else FORMATS[name].make(recording)
+    document = picture(recording, (120, 40)) if name == PICTURE else FORMATS[name](recording)
     assert words in plainly(document)
     if name != "csv":  # which has it in the row of each token
         assert f"Made with {condition}: {words} (steps 3 to 4)" in plainly(document)
@@ -144,8 +144,8 @@ def test_nothing_is_said_of_a_text_that_the_model_and_its_sampler_made(change, t
     save_as(tmp_path / "a.trace", [Entry(value, 0.1) for value in case.session.records], "test 1")
     recording = read(tmp_path / "a.trace")
     assert recording.made == []
-    assert FORMATS["txt"].make(recording) == "Once upon a time, there was a little\n"
-    assert "Made with" not in FORMATS["html"].make(recording)
+    assert FORMATS["txt"](recording) == "Once upon a time, there was a little\n"
+    assert "Made with" not in FORMATS["html"](recording)
     assert sessions.made_with(tmp_path / "a.trace") == ""
 
 
@@ -160,13 +160,13 @@ def test_the_list_of_sessions_names_it(change, tmp_path):
 def test_another_branch_than_the_current_one_says_what_it_was_made_with_itself(tmp_path):
     recording = made(interventions, tmp_path / "a.trace")
     first = next(iter(recording.timeline.tree.interventions))
-    assert "L6 h1" in FORMATS["md"].make(recording)
+    assert "L6 h1" in FORMATS["md"](recording)
     siblings = recording.timeline.tree.children[recording.timeline.tree.parent[first]]
     other = line(recording, next(node for node in siblings if node != first))
     assert other.made == []
-    assert "Made with" not in FORMATS["txt"].make(other)
-    assert "as it stands" in FORMATS["md"].make(other)
-    assert "L6 h1 and L3 MLP off" in plainly(FORMATS["md"].make(other)), "its branch in the list does"
+    assert "Made with" not in FORMATS["txt"](other)
+    assert "as it stands" in FORMATS["md"](other)
+    assert "L6 h1 and L3 MLP off" in plainly(FORMATS["md"](other)), "its branch in the list does"
 
 
 def test_a_branch_names_its_own_settings_and_not_those_at_the_end_of_the_session(tmp_path):
@@ -179,7 +179,7 @@ def test_a_branch_names_its_own_settings_and_not_those_at_the_end_of_the_session
     recording = read(tmp_path / "a.trace")
     recording.timeline.visit(fork)
     recording.timeline.tree.children.pop(fork)
-    assert "| temperature | 0.8 |" in FORMATS["md"].make(line(recording, fork))
+    assert "| temperature | 0.8 |" in FORMATS["md"](line(recording, fork))
 
 
 def test_interventions_that_were_not_recorded_are_said_to_be_unknown(tmp_path):
@@ -208,4 +208,4 @@ def test_a_running_session_that_goes_on_changes_nothing_in_what_is_exported():
     timeline = case.session.timeline()
     recording = snapshot(timeline, FIRST, None, "test 1")
     timeline.tree.interventions.clear()
-    assert "L6 h1" in FORMATS["txt"].make(recording)
+    assert "L6 h1" in FORMATS["txt"](recording)

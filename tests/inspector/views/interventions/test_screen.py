@@ -423,10 +423,10 @@ async def test_a_token_that_is_walked_to_begins_with_what_was_put_in_there(repla
 def test_what_was_put_in_leaves_with_an_export(path: Path) -> None:
     recording = read(path)
     recording.parts = EXPORTS
-    page = FORMATS["html"].make(recording)
+    page = FORMATS["html"](recording)
     for words in ("With MLPs put in from", "With attentions put in, over 1 pair of texts", "0.25 ± 0.50"):
         assert words in page
-        assert words in FORMATS["md"].make(recording)
+        assert words in FORMATS["md"](recording)
     assert "a [b]" in page
     assert "Aligned as you said: 1-3:2-4." in page
 
@@ -451,7 +451,7 @@ async def test_a_map_that_a_file_made_up_is_drawn_and_exported_or_left_out(
     odd = replace(patched(PatchActivations(session.node, 2, 7, 9)), **lies)
     session.records.append(odd)
     recording = line(Recording(session.timeline(), parts=EXPORTS))
-    assert "\x1b" not in FORMATS["html"].make(recording) + FORMATS["md"].make(recording)
+    assert "\x1b" not in FORMATS["html"](recording) + FORMATS["md"](recording)
     if Answers.sound(odd):
         question = await patching(rig)
         await rig.push([replace(odd, node=question.node, source=question.source), Ended("PatchActivations")])
@@ -473,7 +473,7 @@ async def test_pairs_that_a_file_made_up_are_exported_or_left_out(means: tuple[f
     assert Answers.sound(odd) is (len(means) == len(made.layers))
     session.records.append(odd)
     recording = line(Recording(session.timeline(), parts=EXPORTS))
-    assert "\x1b" not in FORMATS["html"].make(recording) + FORMATS["md"].make(recording)
+    assert "\x1b" not in FORMATS["html"](recording) + FORMATS["md"](recording)
 
 
 # ---- activation patching --------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def test_the_models_own_numbers_come_first_under_a_word_for_them(
     rows = [["".join(cell.itertext()) for cell in row] for made in exhibit.make() for row in made.iter("tr")]
     assert rows[0][1:3] == list(words)
     assert rows[1][1:3] == ["80.00 %", "12.50 %"]
-    report = FORMATS["md"].make(recording)
+    report = FORMATS["md"](recording)
     assert re.search(rf"\| candidate \| {words[0]} \| {words[1]} \| Δ logit \|", report)
     assert re.search(r"80\.00 % \| 12\.50 %", report)
     _, _, head, first, *_ = plain_lines(candidates(read))

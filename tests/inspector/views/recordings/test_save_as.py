@@ -322,7 +322,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     noted: dict[str, object] = {}
 
     class App:
-        return_code, closed_in_time, ended_by, saved = 0, True, None, None
+        return_code, closed_in_time, ended_by = 0, True, None
+        recorder = types.SimpleNamespace(saved=None, notice="")
 
         def __init__(self, *rest: object, **given: object) -> None:
             noted.update(given)

@@ -384,8 +384,8 @@ async def test_what_a_file_made_up_is_drawn_and_exported_all_the_same(
             rows = Painter(screen.view).draw(page, width, height)
             assert "\x1b" not in "".join(segment.text for row in rows for segment in row)
     session.records.append(odd)
-    assert "\x1b" not in FORMATS["html"].make(line(Recording(session.timeline(), parts=EXPORTS)))
-    assert "\x1b" not in FORMATS["md"].make(line(Recording(session.timeline(), parts=EXPORTS)))
+    assert "\x1b" not in FORMATS["html"](line(Recording(session.timeline(), parts=EXPORTS)))
+    assert "\x1b" not in FORMATS["md"](line(Recording(session.timeline(), parts=EXPORTS)))
 
 
 def test_a_page_has_the_texts_that_a_direction_was_made_of() -> None:
@@ -396,7 +396,7 @@ def test_a_page_has_the_texts_that_a_direction_was_made_of() -> None:
     session.records.append(
         made(MakeDirection(1, ("I am\x1b glad", "so happy"), ("I am sad",), name="up-down"))
     )
-    report = FORMATS["md"].make(line(Recording(session.timeline(), parts=EXPORTS)))
+    report = FORMATS["md"](line(Recording(session.timeline(), parts=EXPORTS)))
     assert f"### How up-down \\#{UP.digest} was made" in report
     assert "| I am␛ glad | I am sad |\n| so happy |  |" in report
 
