@@ -50,7 +50,7 @@ class TextCondition(Struct, frozen=True):
     words: str
     """Details: `L6 h1 off`, `regex [0-9]+`, `L4 +happy-sad x2 #e3cfec11`."""
     brief: str = ""
-    """What is enough where there is little room; empty for both."""
+    """A shorter form, for little room; empty for name and details."""
 
     @property
     def short(self) -> str:
