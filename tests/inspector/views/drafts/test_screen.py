@@ -104,7 +104,7 @@ async def test_a_round_is_shown_with_its_fates_its_times_and_what_it_came_to(
     assert "✗␣[b]ox ?␣and" in rig.screen_text()  # in the text panel
     await rig.press("4")
     branch = next(line for line in rig.screen_text().splitlines() if "└─◆" in line)
-    assert "◆ ␣there was a lit… · partly draft …" in branch
+    assert "◆ ␣there was … · partly draft self-" in branch
     rig.resize(260, 40)  # in the tree too, where there is room
     await rig.until(
         lambda: any("└─◆" in line and "✗␣[b]ox ?␣and" in line for line in rig.screen_text().splitlines())

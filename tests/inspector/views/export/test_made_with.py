@@ -198,7 +198,7 @@ def test_a_prompt_after_such_a_branch_is_under_its_interventions_too():
     timeline.apply(PromptOpened(" hi", True, (token,), False, parent=timeline.tip, new_tree=False))
     assert timeline.under == OFF
     assert conditions(timeline.tree, timeline.items[-1]) == (
-        TextCondition("interventions", "L6 h1 and L3 MLP off"),
+        TextCondition("interventions", *["L6 h1 and L3 MLP off"] * 2),
     )
 
 

@@ -237,7 +237,7 @@ async def test_the_experts_of_a_token_with_their_weights(rig: Rig, size: tuple[i
         assert "Verified, largest " in shown
     if size[0] > 40:
         assert "changed by 150 %" in shown
-    await rig.press("escape")
+    await rig.press("escape", "escape")  # the map, of which it is a page
     assert rig.app.top is rig.app.main
 
 
