@@ -500,7 +500,7 @@ class MainScreen(KeyedScreen[None]):
         elif opened.meaning(key) is action:
             await opened.perform(action)
         elif action.id == self.view:
-            self.answer(f"{action.label} is on show. Esc goes back")
+            self.answer(f"On show already: {action.label}. Esc goes back")
         else:
             await self.do(action.id)
 

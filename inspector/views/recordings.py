@@ -263,10 +263,7 @@ class SaveAsDialog(PathDialog[str]):
 # ---- sessions --------------------------------------------------------------------------------
 
 READING = "Reading the list"
-SESSIONS_HELP = (
-    "⏎ shows it as a recording; there {go_live} continues it live. The session "
-    "that runs now is saved, and is in this list, too."
-)
+SESSIONS_HELP = "⏎ shows it as a recording; there {go_live} continues it live."
 NO_SESSIONS = "No session is saved yet. {save_as} saves this one to a file."
 
 

@@ -1,4 +1,4 @@
-"""Eighty-four things that people type into a finder, and what each is to find first.
+"""Things that people type into a finder, and what each is to find first.
 
 They were written down before the matching was, from how users of such tools speak: in papers, in forums, on the panels
 of other programs. Eight are misspelt by one letter. What is found is named as `Findable.id` has it: an action by its

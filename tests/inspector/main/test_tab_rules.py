@@ -125,7 +125,7 @@ def test_no_key_is_silent_in_a_view() -> None:
         for key, said in (
             ("percent_sign", "% does nothing here. ? shows the keys"),
             ("X", "Press 4 X for Switch off"),
-            ("A", "Attention is on show. Esc goes back"),
+            ("A", "On show already: Attention. Esc goes back"),
         ):
             await rig.app._press_keys([key])
             await rig.pilot.pause()
