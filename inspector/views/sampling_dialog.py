@@ -180,7 +180,7 @@ class SamplingDialog(SettingsDialog[Settings]):
         chosen = ("", *self.presets.names).index(self.presets.matching(self._typed))
         if (words, chosen) != (self.preset.words, self.preset.chosen):
             self.preset.words, self.preset.chosen = words, chosen
-            self.form.refresh(layout=True)
+            self.form.lay_out()
 
     @property
     def _chosen(self) -> str:

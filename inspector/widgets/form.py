@@ -146,7 +146,12 @@ class SettingsForm(Widget, can_focus=True):
         for name, value in values.items():
             self.rows[name].fill(value)
         self.field.value = self.highlighted.text
-        self.refresh(layout=True)
+        self.lay_out()
+
+    def lay_out(self) -> None:
+        """Have the rows drawn and the field placed again; Textual keeps the place of a child that asks for no layout."""
+        self.field.refresh(layout=True)
+        self.refresh()
 
     def say(self, name: str, text: str, ink: str = "$ink-muted") -> None:
         """Show a remark at a row instead of its help.
@@ -159,7 +164,7 @@ class SettingsForm(Widget, can_focus=True):
         row = self.rows[name]
         if (text, ink) != (row.remark, row.ink):
             row.remark, row.ink = text, ink
-            self.refresh(layout=True)
+            self.lay_out()
             if row is self.highlighted:
                 self.reveal()
 
@@ -171,7 +176,7 @@ class SettingsForm(Widget, can_focus=True):
         self.field.display = not row.words
         self.field.placeholder, self.field.value = row.placeholder, row.text
         self.field.select_all()
-        self.refresh(layout=True)
+        self.lay_out()
         self.post_message(self.Highlighted())
         self.take_focus()
 

@@ -809,3 +809,17 @@ async def test_a_form_that_is_open_while_the_model_loads_takes_its_settings(rig:
     assert (rig.form.rows["top_p"].text, rig.form.rows["temp"].text) == ("0.5", "1.4")
     await rig.press("escape")
     assert rig.app.controller.setup.settings.temp == 0.3
+
+
+@pytest.mark.wide(1)
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+async def test_the_field_stands_in_the_highlighted_row(rig: Rig, size: tuple[int, int]) -> None:
+    await rig.ready()
+    await rig.press("s")
+    form = rig.form
+    for _ in form.rows:
+        await rig.press("down")
+        if form.field.display:
+            lines = rig.screen_text().splitlines()
+            row = next(line for line in lines if f"▌{form.highlighted.setting.label} " in line)
+            assert lines.index(row) == form.field.region.y
