@@ -36,7 +36,7 @@ EXAMPLES = {
 METAVARS = {"float": "X", "int": "N", "texts": "TEXT", "biases": "ID=VALUE"}
 """Name of a flag's value in the help, by the kind of its setting."""
 BIASES = """add VALUE to the logit of a token, which is named by its id or its text: 451=-5, '" cat"=2'; without a VALUE
-it is forbidden; may be repeated"""
+-100, which forbids it unless a grammar allows nothing else; may be repeated"""
 Flags = Mapping[str, "str | tuple[str, dict[str, Any]] | Flags"]
 """Flags, or groups of them, as `add` takes them."""
 

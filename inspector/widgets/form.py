@@ -149,7 +149,7 @@ class SettingsForm(Widget, can_focus=True):
         self.lay_out()
 
     def lay_out(self) -> None:
-        """Have the rows drawn and the field placed again; Textual keeps the place of a child that asks for no layout."""
+        """Draw the rows and place the field again: Textual keeps the place of a child that asks for no layout."""
         self.field.refresh(layout=True)
         self.refresh()
 
