@@ -101,6 +101,10 @@ def _line_of(value: float, top: float) -> int:
     return CHART_ROWS - 1 - min(CHART_ROWS - 1, int(value / top * CHART_ROWS))
 
 
+ROUNDED = 1.0
+"""Largest difference of two logits that rounding explains, also in bfloat16."""
+
+
 def lane_ms(steps: Sequence[RaceStep], cached: bool) -> list[float]:
     """Milliseconds of each step, in one lane."""
     return [step.cached_ms if cached else step.uncached_ms for step in steps]
@@ -129,6 +133,8 @@ def verdict(steps: Sequence[RaceStep]) -> list[tuple[str, str]]:
     now = lanes["without"][1] / max(1e-9, lanes["with"][1])
     changes = ", ".join(f"{ms(begin)} → {ms(end)} ms {name}" for name, (begin, end) in lanes.items())
     logits = f"the logits differ by {largest:.2g} at most" if largest else "and the logits bit for bit"
+    if largest > ROUNDED:
+        logits += ", more than by rounding: the cache is quantized, or has dropped tokens"
     unequal = [step.tokens for step in steps if not step.equal]
     same = f"all {len(steps)} the same, {logits}"
     if unequal:

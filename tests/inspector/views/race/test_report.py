@@ -47,3 +47,11 @@ def test_the_progress_tells_what_is_left() -> None:
     first = report.progress(OPENED, steps()[0])
     assert first.startswith("▎")
     assert "17/76 tokens, about 3.36 s left" in first
+
+
+def test_logits_that_differ_by_more_than_rounding_have_their_cause_named() -> None:
+    assert dict(report.verdict(steps(difference=0.2)))["tokens"].endswith("the logits differ by 0.2 at most")
+    assert (
+        "the cache is quantized, or has dropped tokens"
+        in dict(report.verdict(steps(difference=3.9)))["tokens"]
+    )
