@@ -188,16 +188,21 @@ class Told:
         self.prompts[self.end] = record, []
 
     def kv_at(self, path: Sequence[int]) -> dict[int, KVReading]:
-        """The KV cache after each token of a path: after its step, or after its chunk of its own prompt."""
+        """The KV cache after each token of a path: after its step, or after its chunk of its own prompt, which may go
+        over tokens that were decoded before."""
         found: dict[int, KVReading] = {}
-        for node in path:
+        over: set[int] = set()
+        for node, after in zip(path, [*path[1:], 0], strict=True):
             if node in self.prompts:
                 opened, chunks = self.prompts[node]
+                following = self.tokens.get(after)
+                if not (isinstance(following, Step) and following.index):
+                    over |= {token.node for token in opened.tokens}
                 begin = path.index(opened.tokens[0].node)
                 for done, kv in chunks:
                     found |= dict.fromkeys(path[begin:done] if begin < done else path[done - 1 : done], kv)
                     begin = done
-        return found | {node: self.kv_after[node] for node in path if node in self.kv_after}
+        return found | {node: kv for node, kv in self.kv_after.items() if node in path and node not in over}
 
     def _read(self, tokens: Sequence[PromptToken]) -> None:
         for token in tokens:
