@@ -188,21 +188,26 @@ class Told:
         self.prompts[self.end] = record, []
 
     def kv_at(self, path: Sequence[int]) -> dict[int, KVReading]:
-        """The KV cache after each token of a path: after its step, or after its chunk of its own prompt, which may go
-        over tokens that were decoded before."""
+        """The KV cache after each token of a path: after its step, or after its chunk of its own prompt."""
         found: dict[int, KVReading] = {}
-        over: set[int] = set()
-        for node, after in zip(path, [*path[1:], 0], strict=True):
+        for node in path:
             if node in self.prompts:
                 opened, chunks = self.prompts[node]
-                following = self.tokens.get(after)
-                if not (isinstance(following, Step) and following.index):
-                    over |= {token.node for token in opened.tokens}
                 begin = path.index(opened.tokens[0].node)
                 for done, kv in chunks:
                     found |= dict.fromkeys(path[begin:done] if begin < done else path[done - 1 : done], kv)
                     begin = done
-        return found | {node: kv for node, kv in self.kv_after.items() if node in path and node not in over}
+        return found | {step.node: self.kv_after[step.node] for step in self.steps(path)}
+
+    def steps(self, path: Sequence[int]) -> list[Step]:
+        """The steps of a path, without those that one of its prompts goes over."""
+        over: set[int] = set()
+        for node, after in zip(path, [*path[1:], 0], strict=True):
+            following = self.tokens.get(after)
+            if node in self.prompts and not (isinstance(following, Step) and following.index):
+                over |= {token.node for token in self.prompts[node][0].tokens}
+        found = (self.tokens[node] for node in path if node not in over)
+        return [each for each in found if isinstance(each, Step)]
 
     def _read(self, tokens: Sequence[PromptToken]) -> None:
         for token in tokens:
@@ -435,7 +440,7 @@ class ScreenNumbers:
         if told.kv is not None and (shown := re.search(rf"context ({COUNT})(?:/| )", line)):
             self._same(plain(shown[1]), told.kv.offset or len(path), line)
         if shown := re.search(rf"● (?:DECODE|RUN|RECORDED) step ({COUNT})(?: · at (.*?) +│)?", line):
-            self._same(plain(shown[1]), sum(isinstance(told.tokens[node], Step) for node in path), line)
+            self._same(plain(shown[1]), len(told.steps(path)), line)
             if shown[2] and isinstance(item, Step):
                 self._same(shown[2], f"step {scales.count(item.index + 1)}", line)
             elif shown[2] and isinstance(item, PromptToken):
@@ -491,7 +496,7 @@ class ScreenNumbers:
 
     def _steps(self, path: Sequence[int]) -> None:
         lines = self.lines(StepsPanel)
-        steps = [step for node in path if isinstance(step := self._told.tokens[node], Step)]
+        steps = self._told.steps(path)
         if len(lines) < 3 or not (heads := columns(lines[1], STEP_CELLS)):
             return
         for line in lines[2:-1]:
