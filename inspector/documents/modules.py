@@ -493,7 +493,7 @@ def _facts(line: Line) -> str:
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
     """The modules of the session's model, and of the second one."""
-    answers, opened = of.timeline.of(Answers), of.timeline.of(SecondModelSoFar).opened
+    answers, opened = of.timeline.of(Answers), of.timeline.of(SecondModelSoFar).described
     for facts, which in ((of.timeline.facts, ""), (opened.facts if opened else None, " (second model, B)")):
         key = (facts.path, facts.weight_bytes) if facts is not None else None
         if isinstance(read := answers.get(ModelModules, (False, key)), ModelModules):

@@ -79,7 +79,7 @@ def of_both(of: Exported, exhibits: Callable[[bool], Iterable[Exhibit]]) -> Iter
         exhibits: Called with whether those of the second model are wanted.
     """
     yield from exhibits(False)
-    opened = of.timeline.of(SecondModelSoFar).opened
+    opened = of.timeline.of(SecondModelSoFar).described
     title = f": {visible(opened.title)}" if opened is not None else ""
     for each in exhibits(True):
         yield replace(each, kind=f"{each.kind}-second", heading=f"{each.heading} (second model, B{title})")

@@ -22,11 +22,9 @@ LISTED = 12
 
 
 def _spans(of: Exported) -> dict[int, LockstepSpan]:
-    """The spans of the exported path, by their last nodes; none without a second model."""
-    known = of.timeline.of(SecondModelSoFar)
-    if known.opened is None:
-        return {}
-    return {span.node: span for span in known.along(of.items) if span is not None}
+    """The spans of the exported path, by their last nodes; none if none were read."""
+    found = of.timeline.of(SecondModelSoFar).along(of.items)
+    return {span.node: span for span in found if span is not None}
 
 
 def _column(of: Exported) -> Mapping[str, Any]:
@@ -46,7 +44,7 @@ def _column(of: Exported) -> Mapping[str, Any]:
 
 
 def _names(of: Exported) -> tuple[str, str]:
-    facts, opened = of.timeline.facts, of.timeline.of(SecondModelSoFar).opened
+    facts, opened = of.timeline.facts, of.timeline.of(SecondModelSoFar).described
     first = visible(facts.name) if facts else "first model"
     return first, visible(opened.title) if opened else "second model"
 

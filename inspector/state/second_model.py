@@ -24,6 +24,8 @@ class SecondModelSoFar(Struct, CapabilityState):
 
     opened: protocol.LockstepOpened | None = None
     """The second model, if there is one."""
+    described: protocol.LockstepOpened | None = None
+    """The second model that the readings are of, also once it is closed."""
     spans: dict[int, protocol.LockstepSpan] = field(default_factory=dict)
     """Spans by the node of their last token."""
     ahead: dict[int, protocol.LockstepSpan] = field(default_factory=dict)
@@ -37,10 +39,12 @@ class SecondModelSoFar(Struct, CapabilityState):
 
     def apply(self, record: Record) -> None:
         match record:
-            case protocol.LockstepOpened() | ModelFacts() | protocol.LockstepClosed() | protocol.Restored():
+            case protocol.LockstepOpened() | ModelFacts():
                 self.forget()
-                self.opened = record if isinstance(record, protocol.LockstepOpened) else None
+                self.opened = self.described = record if isinstance(record, protocol.LockstepOpened) else None
                 self.looking = False
+            case protocol.LockstepClosed() | protocol.Restored():
+                self.opened, self.looking = None, False
             case PromptOpened(new_tree=True):
                 self.forget()
             case protocol.LockstepRead():

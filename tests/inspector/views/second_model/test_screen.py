@@ -29,6 +29,7 @@ from engine.protocol import (
     ReadLens,
     ReadLockstep,
     Received,
+    Restored,
     Step,
     Take,
     WayPart,
@@ -536,6 +537,16 @@ def test_what_is_told_again_replaces_borders_that_are_none_any_more() -> None:
     assert sorted(state.spans) == [1, 4]
     state.apply(fakes.facts())
     assert (state.opened, state.spans) == (None, {})
+
+
+def test_what_was_read_stays_for_exports_once_it_is_closed() -> None:
+    state, step = SecondModelSoFar(), fakes.session(1).timeline().steps[0]
+    restored = Restored(1, 1, (), step.next, step.kv, step.memory, 1.0)
+    for closed in (LockstepClosed(SECOND.title), restored):
+        state.apply(SECOND)
+        state.apply(LockstepRead(1, 0, (span(1, 0, 0.1),), 1, 1, 1, 1))
+        state.apply(closed)
+        assert (state.opened, state.described, sorted(state.spans)) == (None, SECOND, [1])
 
 
 def test_what_no_engine_told_is_not_shown() -> None:
