@@ -613,13 +613,20 @@ class BatchView(View):
         self.controller.client.pause()
         known = self.prompts[lane.number] if lane.number < len(self.prompts) else LanePrompt(lane.opened.text)
         prompt = protocol.Prefill(known.text, known.chat, known.system, options=known.options)
-        ids = tuple(token.id for token in lane.tokens)
+        client, ids = self.controller.client, tuple(token.id for token in lane.tokens)
 
         def take(record: Record) -> None:
             if isinstance(record, protocol.Prefilled):
-                self.controller.client.do(protocol.Take(record.next.node, ids))
+                client.do(protocol.Take(record.next.node, ids))
 
-        self.controller.setup.give(prompt, take)
+        reads = self.timeline.prompts.by_end.values()
+        same = (
+            each.prefilled for each in reads if tuple(t.id for t in each.opened.tokens) == lane.opened.ids
+        )
+        if (read := next(filter(None, same), None)) is not None:
+            take(read)  # one change to undo
+        else:
+            self.controller.setup.give(prompt, take)
         self.host.answer()
 
     def waiting(self) -> str:

@@ -182,6 +182,19 @@ async def test_a_lane_opens_in_the_session(rig: Rig) -> None:
     assert rig.engine.last(Take) == Take(prefilled.next.node, (10, 11))
 
 
+async def test_a_lane_of_a_prompt_that_was_read_opens_without_reading_it_again(rig: Rig) -> None:
+    await began(rig)
+    await rig.push(REST)
+    prompts = rig.timeline.prompts
+    lanes = tuple(
+        replace(lane, ids=tuple(each.id for each in prompts.opened.tokens)) for lane in OPENED.lanes
+    )
+    await rig.push([replace(OPENED, lanes=lanes), *BEGINNING[1:], *REST])
+    rig.engine.sent.clear()
+    await rig.press("down", "enter")
+    assert rig.engine.sent == [Take(prompts.prefilled.next.node, (10, 11))]
+
+
 async def test_draws_are_no_batch_of_prompts(rig: Rig) -> None:
     await rig.ready()
     await rig.push(draws(rig.timeline.tip))
