@@ -190,9 +190,9 @@ class HeaderLine(Canvas):
         return [[Segment(text, self.ink(ink))] for text in texts]
 
     def _window(self, timeline: Timeline) -> list[Row]:
-        """The fill of the context, with a bar that gets shorter, and without."""
+        """The fill of the context, with a bar that gets shorter, and without; empty if the text is concealed."""
         facts = timeline.facts
-        if timeline.kv is None or (facts is not None and not facts.ran):
+        if timeline.kv is None or timeline.conceals("text") or (facts is not None and not facts.ran):
             return []
         used = timeline.kv.offset or len(timeline.items)  # the offset is 0 without a KV cache
         name = Segment("context ", self.ink("muted"))

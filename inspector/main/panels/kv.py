@@ -167,6 +167,7 @@ class KVPanel(PanelCanvas, can_focus=True):
     """The KV cache at the selected token, read off the cache objects."""
 
     NAME = "KV cache"
+    CONCEALED_BY = ("text",)  # it counts the tokens
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline = self.timeline

@@ -219,3 +219,14 @@ async def test_a_lesson_that_was_left_is_no_change_to_undo(learner: LearnerKeys)
     assert "temperature" in controller.history.undo()
     await learner.until(lambda: not controller.client.outstanding)
     assert controller.history.undo() == with_keys(NOTHING)
+
+
+async def test_a_text_that_is_hidden_is_not_counted_elsewhere(rig: Rig) -> None:
+    await rig.ready()
+    assert "context" in rig.screen_text()
+    rig.timeline.concealed = frozenset({"text"})
+    rig.app.main.changed()
+    await rig.press("m")
+    shown = rig.screen_text()
+    assert "context" not in shown.splitlines()[0]
+    assert "KV cache · hidden until you predict" in shown
