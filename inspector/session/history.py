@@ -24,7 +24,7 @@ NOTHING = (
     "Nothing to undo: {undo} takes back marks, deletions, branches, prompts, draws, settings and breakpoints"
 )
 NOTHING_AGAIN = "Nothing to redo: {redo} redoes what {undo} has undone, until you change something else"
-_MOVES = (MoveTo.kind, protocol.Configure.kind)
+MOVES = (MoveTo.kind, protocol.Configure.kind)
 """Kinds of commands that take tokens back, if nothing else is done at the place that they move to."""
 _LABEL = 24
 """Cells of a token's text in an answer."""
@@ -300,9 +300,9 @@ class History:
                 self._expected = None
             case Moved():
                 self._left = self._tip
-            case protocol.Ended(command=kind) if kind in _MOVES or not self._client.outstanding:
+            case protocol.Ended(command=kind) if kind in MOVES or not self._client.outstanding:
                 left, self._left, self._choosing = self._left, None, False
-                if kind in _MOVES and left is not None:
+                if kind in MOVES and left is not None:
                     returned, self._returning = self._returning == timeline.tip, ROOT
                     back = kind != MoveTo.kind or timeline.tree.parent.get(left) == timeline.tip
                     if back and not returned and left != timeline.tip:

@@ -20,6 +20,7 @@ from engine.token_texts import TokenQuery, read_query
 from inspector.keys import key_for, with_keys
 from inspector.session.client import IdleBackend
 from inspector.session.controller import Controller
+from inspector.session.history import MOVES
 from inspector.session.player import RecordedQuestions
 from inspector.session.transport import REFUSED
 from inspector.state.merges import taken_apart
@@ -30,8 +31,8 @@ _FAILED: tuple[type[Command], ...] = (
     *(command for state in STATES for command in state.FAILS),
 )  # fmt: skip
 """Commands whose failure is shown where they were given."""
-_ENDS = {command.kind for state in STATES for command in state.FAILS if command.kind in state.ENDS}
-"""Commands whose end matters to a state, though they were not sent here."""
+_ENDS = {*MOVES, *(each.kind for state in STATES for each in state.FAILS if each.kind in state.ENDS)}
+"""Commands whose end matters to what can be undone or to a state, though they were not sent here."""
 _RowsAnswer = Callable[[Callable[[], bool]], Record]
 _DRAWN = attrgetter("picked", "draw", "draw_from", "draw_to", "reroll", "stages")
 """Fields that are equal in explanations of one draw, though one may list more tokens."""

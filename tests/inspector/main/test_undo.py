@@ -9,7 +9,9 @@ from msgspec.structs import replace
 from engine import protocol
 from engine.protocol import Ended, Intervention, InterventionsHeld, Resampled
 from inspector.config.preferences import SavedBreakpoints
-from inspector.keys import TABS, key_for
+from inspector.keys import TABS, key_for, with_keys
+from inspector.session.history import NOTHING
+from tests.inspector.outside import outside
 from tests.inspector.rig import Rig
 
 
@@ -89,3 +91,28 @@ async def test_redo_is_a_key_where_undo_is_one(rig: Rig) -> None:
         assert f"{key_for('redo')} redoes it" in rig.screen_text()
         await rig.press("U")
         assert rig.app.controller.runs.breakpoints.points.entropy_above == 3, tab
+
+
+async def test_a_session_that_is_resumed_undoes_what_was_done_in_it_and_no_more() -> None:
+    given = ("--ignore-chat-template", "-p", "Once upon a time", "--temp", "0", "--max-tokens", "6")
+    async with outside("--model", "pocket", *given) as user:
+        controller = user.app.controller
+        await user.press("r")
+        await user.until(lambda: len(controller.timeline.steps) == 6 and controller.resting)
+        tip = controller.timeline.tip
+        await user.press("left", "left")
+        controller.setup.apply(controller.queries.in_force)
+        await user.until(lambda: controller.resting)
+        await user.press("space", "backspace")
+        await user.until(lambda: controller.resting and len(controller.timeline.steps) == 4)
+        end, path = controller.timeline.tip, user.app.recorder.path
+    async with outside("--resume", str(path)) as user:
+        controller = user.app.controller
+        await user.until(lambda: not controller.timeline.recorded and controller.resting)
+        assert controller.timeline.tip == end
+        assert controller.history.undo().startswith("Undone: taking back “")
+        await user.until(lambda: controller.resting)
+        assert controller.history.undo() == "Undone: taking back 2 tokens. U redoes it"
+        await user.until(lambda: controller.resting)
+        assert controller.timeline.tip == tip
+        assert controller.history.undo() == with_keys(NOTHING)
