@@ -199,8 +199,8 @@ class SessionTree(Struct):
     branches: Branches = field(default_factory=Branches)
     """The tree folded to its branches, without what is deleted."""
     marks: Marks = field(default_factory=Marks)
-    prompts: dict[int, int] = field(default_factory=dict)
-    """Number of own tokens of each prompt, by the node of its last one."""
+    prompts: set[int] = field(default_factory=set)
+    """Nodes of the last tokens of prompts that begin at the root."""
     mixed: bool = False
     """True if a token of a prompt was decoded, too, on another path or before."""
 
@@ -269,12 +269,13 @@ class SessionTree(Struct):
             path.append(self.nodes[node])
             node = self.parent[node]
         path.reverse()
-        for slot, item in enumerate(path if self.mixed else ()):
-            following = path[slot + 1] if slot + 1 < len(path) else None
-            # a step of a higher number was decoded under the prompt before
-            if item.node in self.prompts and not (isinstance(following, Step) and following.index):
-                own = slice(slot + 1 - self.prompts[item.node], slot + 1)
-                path[own] = map(_of_prompt, path[own])
+        ends = [slot + 1 for slot, item in enumerate(path) if item.node in self.prompts] if self.mixed else []
+        for end in reversed(ends):
+            steps = [item for item in path[end:] if isinstance(item, Step)]
+            # with another number the last step was decoded under a shorter prompt
+            if not steps or steps[-1].index == len(steps) - 1:
+                path[:end] = map(_of_prompt, path[:end])
+                break
         return path
 
     def completion(self, branch: Branch) -> Sums:
@@ -301,7 +302,8 @@ class SessionTree(Struct):
             # one that was stepped, or read in an earlier prompt, has readings
             self.add(item if known is None or known.logprob is None else known, end)
             end = item.node
-        self.prompts[end] = len(prompt.tokens)
+        if prompt.parent == ROOT:
+            self.prompts.add(end)
         return end
 
     def add(self, item: Item, parent: int) -> None:

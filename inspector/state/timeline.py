@@ -7,7 +7,7 @@ selected slot, from records that were handed out already: looking never asks the
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from itertools import accumulate, pairwise
 from typing import TypeVar, cast
@@ -162,10 +162,15 @@ class Prompts(Struct):
     def follow(self, path: Sequence[Item]) -> None:
         """Another path is on show: find its prompts."""
         self.kv = {}
-        for item in path:
-            if (read := self.by_end.get(item.node)) is not None:
-                self.current = read
-                self._read_kv(read, path)
+        for _, read in self._on(path):
+            self.current = read
+            self._read_kv(read, path)
+
+    def _on(self, path: Sequence[Item]) -> Iterator[tuple[int, PromptRead]]:
+        """The prompts of a path, each with the slot after it; none whose tokens were decoded under a shorter one."""
+        for slot, item in enumerate(path, 1):
+            if isinstance(item, PromptToken) and (read := self.by_end.get(item.node)) is not None:
+                yield slot, read
 
     def roles(self, path: Sequence[Item]) -> dict[int, str]:
         """The role of each message of a path by the slot of its first token; empty for raw text.
@@ -173,10 +178,9 @@ class Prompts(Struct):
         A message that the template leaves out, or writes in another way, has no slot.
         """
         starts: dict[int, str] = {}
-        for slot, item in enumerate(path):
-            if (read := self.by_end.get(item.node)) is not None and read.opened.messages:
-                starts |= _roles_of(read.opened)
-                starts[slot + 1] = "assistant"
+        for slot, read in self._on(path):
+            if read.opened.messages:
+                starts |= {**_roles_of(read.opened), slot: "assistant"}
         return starts
 
     # ---- at one moment ----------------------------------------------------------------------

@@ -109,9 +109,10 @@ class SamplingDialog(SettingsDialog[Settings]):
         """Begin with other settings, but for what was typed."""
         typed = {name: value for name, (_, value) in differences(self.settings, self._typed).items()}
         self.settings, self._typed = settings, replace(settings, **typed)
-        self.show(self._typed)
-        self.read()
-        self._relabel()
+        if self.is_mounted:  # else it begins with them
+            self.show(self._typed)
+            self.read()
+            self._relabel()
 
     def entitle(self) -> None:
         """Show where the settings will be applied."""

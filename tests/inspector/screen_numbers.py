@@ -201,12 +201,12 @@ class Told:
 
     def steps(self, path: Sequence[int]) -> list[Step]:
         """The steps of a path, without those that one of its prompts goes over."""
-        over: set[int] = set()
-        for node, after in zip(path, [*path[1:], 0], strict=True):
-            following = self.tokens.get(after)
-            if node in self.prompts and not (isinstance(following, Step) and following.index):
-                over |= {token.node for token in self.prompts[node][0].tokens}
-        found = (self.tokens[node] for node in path if node not in over)
+        begin = 0
+        for slot, node in enumerate(path, 1):
+            if node in self.prompts and not self.prompts[node][0].parent:
+                after = [each for node in path[slot:] if isinstance(each := self.tokens[node], Step)]
+                begin = slot if not after or after[-1].index == len(after) - 1 else begin
+        found = (self.tokens[node] for node in path[begin:])
         return [each for each in found if isinstance(each, Step)]
 
     def _read(self, tokens: Sequence[PromptToken]) -> None:
