@@ -61,7 +61,7 @@ class DraftPaths(TokenPaths):
         """The tree that they continue."""
         self._drafted: dict[int, Node] = {}
         self._known: dict[int, int] = {}
-        """The tree's own nodes of drafted ones."""
+        """The tree's own nodes, by the drafted ones that stand for them."""
         self._numbers = count(-1, -1)
         """Never used again: the sampler keeps what it knows of a node by its number."""
         self.sampler = NodeSampler(session.tokens, self, session.pending)
@@ -71,8 +71,8 @@ class DraftPaths(TokenPaths):
         return self.tree[node] if node >= 0 else self._drafted[node]
 
     def add(self, parent: int, token: int) -> int:
-        """The node of a token after another node: the tree's if it has it as it would be taken now, or else another
-        with the re-roll count of the tree's. A prompt may have been read up to `parent` since the token was taken."""
+        """The node of a token after another node: the tree's own, unless a prompt was read up to `parent` since it was
+        taken. Then it is another node, which counts from that prompt, with the re-roll count of the tree's."""
         above = self[parent]
         taken = Node(
             token, parent, above.depth + 1, "sampled", above.start, above.prompt_begin, above.decoded + 1

@@ -32,7 +32,7 @@ EXAMPLES = {
     "inspector lesson": "inspector lesson new my-lesson.md, then inspector lesson check my-lesson.md",
     "inspector open": "inspector open requests.har, or inspector open requests.har 3",
 }
-"""What to type, for the commands that need an argument."""
+"""Examples of the commands that need an argument."""
 METAVARS = {"float": "X", "int": "N", "texts": "TEXT", "biases": "ID=VALUE"}
 """Name of a flag's value in the help, by the kind of its setting."""
 BIASES = """add VALUE to the logit of a token, which is named by its id or its text: 451=-5, '" cat"=2'; without a VALUE

@@ -87,7 +87,7 @@ def stop_words(controller: Controller) -> str:
 
 
 def _under_way(command: Command) -> str:
-    """What the engine does for a command that may take long; empty for one that doesn't."""
+    """The engine's work for a command that may take long; empty for other commands."""
     match command:
         case Verify():
             return "Recomputing the path without the cache to compare"

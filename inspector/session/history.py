@@ -132,7 +132,7 @@ class History:
         return self._turn(self._undone[-1], again=True) if self._undone else with_keys(NOTHING_AGAIN)
 
     def count(self) -> int:
-        """Number of changes so far: see `put_back`."""
+        """Number of changes that can be taken back, for `put_back`."""
         self._settle()
         return len(self._done)
 

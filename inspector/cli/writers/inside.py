@@ -47,8 +47,8 @@ ANSWERS: Mapping[str, type[Record]] = {
     protocol.SweepHeads.kind: protocol.HeadsSwept,
 }  # fmt: skip
 """Record of the answer to each command that may be refused while other views are shown."""
-LACKED = [*ANSWERS][:3]
-"""Those of them that a model may have no answer to."""
+LACKED = protocol.TryPosition.kind, protocol.ReadExperts.kind, protocol.ScoreHeads.kind
+"""Kinds of the commands that a model may have no answer to."""
 OF_CHANGES = protocol.Intervened | protocol.HeadsSwept | protocol.DirectionMade | protocol.StrengthsSwept
 """The views of what a change does."""
 
