@@ -146,7 +146,7 @@ class Prompts(Struct):
             case protocol.Prefilled():
                 if self.current is not None:
                     self.current.prefilled = record
-                self.kv[record.next.node] = record.kv
+                    self._read_kv(self.current, path, since=-1)
                 self.reading = False
 
     def _read_kv(self, read: PromptRead, path: Sequence[Item], since: int = 0) -> None:
@@ -157,7 +157,10 @@ class Prompts(Struct):
             for item in path[begin : chunk.done]:
                 self.kv[item.node] = chunk.kv
         if read.prefilled is not None:
-            self.kv[read.prefilled.next.node] = read.prefilled.kv
+            end = read.prefilled.next.position
+            # without a chunk, the cache held all tokens but the last one
+            for item in path[min((*begins[-1:], end - 1)) : end]:
+                self.kv[item.node] = read.prefilled.kv
 
     def follow(self, path: Sequence[Item]) -> None:
         """Another path is on show: find its prompts."""

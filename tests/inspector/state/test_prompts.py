@@ -50,6 +50,18 @@ def test_tokens_that_two_prompts_share_have_the_readings_of_the_one_on_show() ->
     assert timeline.prompts.kv[shared].offset == 3
 
 
+def test_a_prompt_that_the_cache_holds_has_no_chunk_and_its_tokens_the_reading_of_its_end() -> None:
+    made = session(0)
+    timeline = made.timeline()
+    nodes = [item.node for item in timeline.items]
+    opened = PromptOpened("Once", False, tuple(timeline.items), True, new_tree=False, held=len(nodes) - 1)
+    prefilled = made.prefilled(opened)
+    for record in (opened, prefilled):
+        timeline.apply(record)
+    assert timeline.prompts.chunks == []
+    assert timeline.prompts.kv == dict.fromkeys(nodes, prefilled.kv)
+
+
 def test_without_a_prompt_all_is_held() -> None:
     prompts = Prompts()
     assert (prompts.opened, prompts.prefilled, prompts.chunks, prompts.held(0)) == (None, None, [], 0)
