@@ -379,7 +379,7 @@ def _strongest(scope: Scope) -> Record:
 
 @_listed(
     "contribution('L7 h2')", kinds.CONTRIBUTION,
-    "What a part adds to the logit of the picked token, less that of the best other one; without a name the "
+    "What a part adds to the logit of the picked token, minus that of the best other one; without a name the "
     "part that adds most.",
 )  # fmt: skip
 def _contribution(scope: Scope, part: str = "") -> kinds.Written:

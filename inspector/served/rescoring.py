@@ -25,7 +25,7 @@ SOURCES: dict[Source, str] = {
     "named": "the reply names them",
     "repeated": "mlx_lm's generator gives the same text again",
     "repaired": "the reply's lists spell its text so",
-    "cut": "its text, cut into tokens anew",
+    "cut": "its text, cut into tokens again",
 }
 """Ways in which the served tokens are known, the surest first."""
 Verdict = Literal["equal", "rounding", "differs", "drawn"]
@@ -271,7 +271,7 @@ class Rescoring:
                 cached = f"{self._unseen:,} tokens of the prompt that it had in its KV cache"
                 notes.append(f"The server's penalties didn't see the {cached}.")
             if self._source == "cut" and reply.text + reply.reasoning:
-                notes.append("Which tokens were served isn't known: its text was cut into tokens anew.")
+                notes.append("Which tokens were served isn't known: its text was cut into tokens again.")
                 if self._drawn:
                     assert self._facts is not None
                     here = f"mlx_lm's generator gives another text here, in {self._facts.dtype}."

@@ -112,7 +112,7 @@ def show_parser() -> flags.Parser:
                           "another question",
         "patching:": "",
         "--source TEXT": "patch what the model computes for this text into the prompt, and follow the logit of --token "
-                         "less that of --against (default: the two tokens whose logits differ most between the texts)",
+                         "minus that of --against (default: the two tokens whose logits differ most between the texts)",
         "--patch-pairs FILE": 'patch each pair of a file, and show the means: JSON lines with "text", "source", '
                               '"token" and "other"',
         "--part": ("patch whole layers, or the outputs of their attention or MLP",
