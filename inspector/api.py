@@ -625,7 +625,8 @@ class Branch:
             layer: As for `steer`.
             scope: `token`: at the last token here alone; `context`: at all of them from `begin` on.
             begin: A place in the path, from 0.
-            token: Token whose logit is followed, by its id or text; None for the most probable one.
+            token: Token whose logit is followed, by its id or text; None for the most probable one, or, if `other` is
+                None too, for the two that the direction is named after, where they are candidates.
             other: Token whose logit is subtracted; None for the most probable one besides.
             strengths: The strengths; 0 is always among them.
 
