@@ -309,10 +309,8 @@ class InspectorApp(App[int]):
         if isinstance(record, ModelFacts) and self._notes_on is not None:
             self._warn("Flags", *self._notes_on(record))
             self._notes_on = None
-            if (
-                self.controller.speculation.draft_model
-            ):  # a flag named it: it is loaded, or refused, at the start
-                self.controller.client.request(LoadDraft(self.controller.speculation))
+            if (drafts := self.controller.speculation).draft_model:  # a flag named it
+                self.controller.client.request(LoadDraft(drafts))
         if not isinstance(record, TOLD) or (found := notice(record)) is None:
             return
         timeline = self.controller.timeline

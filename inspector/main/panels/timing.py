@@ -307,7 +307,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
             slow: Milliseconds from which on steps are marked, on a line more; infinite for no such line.
         """
         values = self._figures.ms
-        bound = "≤ " if height == 1 else ""  # as at the end of a line of figures
+        bound = "≤ " if height == 1 else ""  # the time may stand at the end of a line of figures
         room = max(1, width - _LABEL - len(bound))
         wide = max(1, min(widest, room // max(1, len(values))))
         seen = window(len(values), room, timeline.steps_before(timeline.slot))
