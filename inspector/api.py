@@ -57,6 +57,7 @@ from inspector.results import (
     Merges,
     ModelMap,
     Moved,
+    OtherPick,
     Sampler,
     Scores,
     Step,
@@ -411,7 +412,10 @@ class Branch:
         return tokens_html(self._path())
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {counted(len(self.steps), 'step')}: {quoted(visible(self.text[-60:]))}>"
+        step = self._next_step
+        before = "" if step is None else f", before step {step.index + 1} {quoted(visible(step.text))}"
+        shown = quoted(visible(self.text[-60:]))
+        return f"<{type(self).__name__} of {counted(len(self.steps), 'step')}: {shown}{before}>"
 
     @property
     def finished(self) -> str | None:
@@ -420,12 +424,12 @@ class Branch:
         return found.reason if found is not None and found.reason in STOPS else None
 
     @checked
-    def at(self, place: int | Step) -> Branch:
+    def at(self, place: int | Step | OtherPick) -> Branch:
         """Go back to where a step was chosen.
 
         Args:
             place: A step of any branch of this session, or the number of one of this branch, from 1 as on the screen;
-                -1 is the last one.
+                -1 is the last one. One of `what_if().differing` is the number of its step.
 
         Raises:
             StepError: There is no such step, or it is one of another session.
@@ -433,7 +437,7 @@ class Branch:
         step = self._step(place)
         return Branch(self._line, step.parent, step)
 
-    def _step(self, place: int | Step) -> protocol.Step:
+    def _step(self, place: int | Step | OtherPick) -> protocol.Step:
         """A step of this branch by its number, or any step of its session.
 
         Raises:
@@ -444,6 +448,7 @@ class Branch:
                 hint = "Give one of this session, or a number."
                 raise StepError("This is a step of another session.", hint)
             return place.record
+        place = place.step if isinstance(place, OtherPick) else place
         steps = self.steps
         if not steps:
             raise StepError("There are no steps yet.", "Take some first: run(10).")
@@ -625,7 +630,8 @@ class Branch:
             layer: As for `steer`.
             scope: `token`: at the last token here alone; `context`: at all of them from `begin` on.
             begin: A place in the path, from 0.
-            token: Token whose logit is followed, by its id or text; None for the most probable one.
+            token: Token whose logit is followed, by its id or text; None for the most probable one, or, if `other` is
+                None too, for the two that the direction is named after, where they are candidates.
             other: Token whose logit is subtracted; None for the most probable one besides.
             strengths: The strengths; 0 is always among them.
 

@@ -26,7 +26,7 @@ from textual.widget import Widget
 
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError, RecordingError
-from engine.protocol import Configure, Failure, Load, ModelFacts, MoveTo, Prefill, Received, Record
+from engine.protocol import Configure, Failure, Load, LoadDraft, ModelFacts, MoveTo, Prefill, Received, Record
 from engine.settings import LoadSettings, Settings, SpeculationSettings
 from engine.thread import EngineThread
 from inspector import keys
@@ -309,6 +309,8 @@ class InspectorApp(App[int]):
         if isinstance(record, ModelFacts) and self._notes_on is not None:
             self._warn("Flags", *self._notes_on(record))
             self._notes_on = None
+            if (drafts := self.controller.speculation).draft_model:  # a flag named it
+                self.controller.client.request(LoadDraft(drafts))
         if not isinstance(record, TOLD) or (found := notice(record)) is None:
             return
         timeline = self.controller.timeline

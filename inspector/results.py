@@ -14,6 +14,7 @@ from engine import protocol
 from engine.errors import StepError
 from inspector.blocks.blocks import Bar, Block, Cell, Column, Table, TableRow
 from inspector.blocks.page import element, notebook, written
+from inspector.blocks.paint import plain_lines
 from inspector.border import checked
 from inspector.config.directions import write_direction
 from inspector.display import quoted, token_label, visible
@@ -236,8 +237,7 @@ class Answer(_Result[Read]):
         return getattr(self.record, name)
 
     def __repr__(self) -> str:
-        kind: Any = type(self.record)
-        return f"<{kind.__name__}: {', '.join(kind.__struct_fields__)}>"
+        return "\n".join(plain_lines(DOCUMENTS[type(self.record)](self.record, self._path)))
 
 
 class Sampler(_Result[protocol.Explained]):
@@ -594,6 +594,11 @@ class Comparison:
         return self.compared.shared
 
     @property
+    def step(self) -> int:
+        """Number of the first step that they don't share, as `at` takes it: the prompt's tokens don't count."""
+        return 1 + sum(isinstance(item, protocol.Step) for item in self.compared.left[: self.shared])
+
+    @property
     def logprobs(self) -> tuple[float, float]:
         """The sums of the logprobs of both since they parted."""
         left, right = self.compared.totals
@@ -612,7 +617,8 @@ class Comparison:
         left, right = (
             f"{each.logprob:.2f} of {counted(each.tokens, 'token')}" for each in self.compared.totals
         )
-        return f"<Comparison {counted(self.shared, 'token')} in common, then logprob {left} against {right}>"
+        shared = f"{counted(self.shared, 'token')} in common, up to step {self.step - 1}"
+        return f"<Comparison {shared}, then logprob {left} against {right}>"
 
 
 def _read_layer(layer: int, layers: Sequence[Layer], what: str) -> Layer:

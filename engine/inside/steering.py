@@ -46,6 +46,7 @@ from engine.protocol import (
     SteeredStrength,
     StrengthsSwept,
     SweepStrengths,
+    named_places,
 )
 from engine.sampling.ranking import Row, checked_logprobs, ranked
 from engine.session.session import Session
@@ -214,7 +215,7 @@ def sweep_strengths(session: Session, command: SweepStrengths, stopped: Stopped 
 
     own = batch.plain()
     zero = steered([replace(units[0], scale=0.0)])[0]
-    logprobs, (token, other) = checked_logprobs(own), _followed(own, command)
+    logprobs, (token, other) = checked_logprobs(own), _followed(session, own, command)
 
     def difference(row: Row) -> float:
         return float(row[token]) - float(row[other])
@@ -291,9 +292,14 @@ def _batch(at: Baseline, command: SweepStrengths, begin: int, stopped: Stopped) 
     return Batch.of_tokens(runner, ids, CHUNK, min(1 + RANDOM_DIRECTIONS, most), stopped), recomputed
 
 
-def _followed(own: Row, command: SweepStrengths) -> tuple[int, int]:
-    """The two tokens whose logits are followed: those of the command, or else the most probable ones."""
-    best = [int(each) for each in ranked(own, 3)]
+def _followed(session: Session, own: Row, command: SweepStrengths) -> tuple[int, int]:
+    """The two tokens whose logits are followed: those of the command, or else those that the direction is named after,
+    or else the most probable ones."""
+    best = [int(each) for each in ranked(own, max(3, session.settings.candidates))]
+    if command.token is None and command.other is None:
+        texts = [view.token_text(session, each) for each in best]
+        first, second = named_places(command.direction.name, texts)
+        return best[first], best[second]
     token = (
         command.token if command.token is not None else next(each for each in best if each != command.other)
     )

@@ -208,7 +208,7 @@ def runner_before(session: Session, node: int, stopped: Stopped = never) -> tupl
     if not detached.recomputed:
         return runner, 0, ""
     tokens = "1 token" if detached.recomputed == 1 else f"{detached.recomputed:,} tokens"
-    return runner, detached.recomputed, f"{tokens} ran again{why}."
+    return runner, detached.recomputed, f"{tokens} recomputed{why}."
 
 
 def logits_after(runner: Runner, token: int) -> Row:

@@ -211,7 +211,7 @@ class Tokens:
                 message = f"--extra-eos-token: {text} is token {beyond}, and {last}."
                 raise LoadError(message, "It can't generate that token: leave it out.")
             near = get_close_matches(text, self._added.values(), 1)
-            mend = "It must be one token; --stop, of generate and batch, takes a text of several."
+            mend = "It must be one token. To stop at a text of several, use --stop of `inspector generate` or `batch`."
             mend = f"Did you mean {near[0]}?" if near else mend
             mend = f"Ids go from 0 to {self.vocabulary - 1}." if text.isdecimal() else mend
             raise LoadError(f"--extra-eos-token: {text!r} is not a token of this model.", mend)

@@ -7,7 +7,7 @@ Layers, heads and positions are counted from 0; labels count from 1, as they are
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 from msgspec import Struct
@@ -202,6 +202,18 @@ class Direction(Struct, frozen=True):
         return "".join(each for each in self.name[:LONGEST_NAME] if each.isprintable())
 
 
+def named_places(name: str, texts: Sequence[str]) -> tuple[int, int]:
+    """Return the places of the two tokens that a direction is named after, `happy-sad`, or else those of the first two.
+
+    Args:
+        name: Name of the direction.
+        texts: Texts of the candidates, the most probable first.
+    """
+    words = [text.strip() for text in texts]
+    named = [words.index(word) for word in name.split("-") if word in words]
+    return (named[0], named[1]) if len(set(named)) == 2 else (0, 1)
+
+
 class MakeDirection(Inside, frozen=True):
     """Make a direction after a layer: the mean stream of some texts less that of others, each at its last token; or the
     stream at one node less that at another. Answered by `Measuring` records and one `DirectionMade`."""
@@ -243,7 +255,8 @@ class SweepStrengths(Inside, frozen=True):
     begin: Count = 0
     """First position that the direction is added at, from 0, in the scope `context`; ignored in the scope `token`."""
     token: Count | None = None
-    """Id of the token whose logit, less that of `other`, is followed; None for the most probable one."""
+    """Id of the token whose logit, less that of `other`, is followed; None for the most probable one. If both are None
+    and the candidates include the two that the direction is named after, those are followed."""
     other: Count | None = None
     """Id of the token whose logit is subtracted; None for the most probable one besides `token`."""
     strengths: tuple[Finite, ...] = STRENGTHS

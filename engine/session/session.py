@@ -520,7 +520,7 @@ class Session(CompletionSource):
         again = row is None and not self.kv.chunks_matter
         cost = self._share(nodes[-1], max(0, computed - 1) if again else len(path) - 1, computed)
         if again and computed < len(path) and self.kv.offset == computed - 1:
-            cost = replace(cost, note=f"token {computed:,} ran again, for the logits after it")
+            cost = replace(cost, note=f"token {computed:,} recomputed, for the logits after it")
         before = row if self.kv.offset == computed else None
         ids, ms = self.tree.tokens(nodes[-1]), (time.perf_counter() - begun) * 1000
         return PromptPath(text, ids, nodes, parent, self.pending, before, cost, ms)

@@ -283,7 +283,7 @@ def grammar_from(args: argparse.Namespace) -> Grammar | None:
         raise PromptError(f"{' and '.join(given)} were given.", "Give one of them: a text has one grammar.")
     try:
         return check(_grammar(given[0], values[given[0]])) if given else None
-    except SettingsError as error:
+    except EngineError as error:
         raise EngineError(f"{given[0]}: {error.message}", error.hint) from None
 
 

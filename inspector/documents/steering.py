@@ -17,6 +17,7 @@ from engine.protocol import (
     Intervention,
     SteeredStrength,
     StrengthsSwept,
+    named_places,
 )
 from inspector.blocks.blocks import (
     Bar,
@@ -190,6 +191,4 @@ def followed(name: str, best: Sequence[Candidate]) -> tuple[int, int]:
         name: Of the direction: `happy-sad`.
         best: The candidates, the most probable first.
     """
-    texts = [each.text.strip() for each in best]
-    named = [texts.index(word) for word in name.split("-") if word in texts]
-    return (named[0], named[1]) if len(set(named)) == 2 else (0, 1)
+    return named_places(name, [each.text for each in best])

@@ -35,6 +35,8 @@ PASSED = frozenset(
      "see", "show", "the", "this", "to", "want", "what", "where", "which", "with")
 )  # fmt: skip
 """Words that tell nothing."""
+NOUNS = {"repetition": "repeat", "repetitions": "repeat"}
+"""Verbs by nouns of another spelling."""
 _WORDS = r"[^\W_]+"
 _COMPOUNDS = r"\w+(?:-\w+)+"
 _MOST = 3
@@ -91,7 +93,8 @@ def one_off(typed: str, word: str) -> bool:
 
 
 def _stem(word: str) -> str:
-    """A word without the s of a plural: one more s makes no other word."""
+    """A word without the s of a plural: one more s makes no other word; for a noun the verb that is typed, too."""
+    word = NOUNS.get(word, word)
     return word[:-1] if len(word) >= LEAST and word.endswith("s") and not word.endswith("ss") else word
 
 

@@ -144,8 +144,6 @@ class MainScreen(KeyedScreen[None]):
         """Ids of the panels that are on screen in the frame."""
         self._silent: frozenset[str] = frozenset()
         """Ids of the actions that a narrator refuses."""
-        self._notices: list[Region] = []
-        """The places of the notices on screen."""
         self.narrator: Narrator | None = None
         """The narrator beside the panels, if any."""
         controller.client.listen(self._run_stopped, BreakpointHit)
@@ -185,16 +183,9 @@ class MainScreen(KeyedScreen[None]):
         self.show()
 
     def _laid_out(self, _: Screen[Any]) -> None:
-        """The panels may have another room than the one they were arranged for, and a notice another place.
-
-        Textual does not paint a widget that only moved if its map was read after a new one was mounted
-        (`Compositor.full_map`): a notice stayed painted where the next one had pushed it away from.
-        """
+        """The panels may have another room than the one they were arranged for."""
         if self._text.is_attached:
             self._panel_layout.apply()
-        if (notices := [notice.region for notice in self.query("Toast")]) != self._notices:
-            self._notices = notices
-            self.refresh()
 
     def on_unmount(self) -> None:
         """Keep how everything is left."""

@@ -302,6 +302,7 @@ def _failure(failure: Failure) -> Notice:
 
 
 _COMMANDS = {"MoveTo": "The move", "Choose": "The choice", "Configure": "The settings", "Load": "Loading",
+             "LoadDraft": "Loading the draft model",
              "Verify": "The verification", "Reroll": "The draw", "Insert": "The insertion",
              "Recall": "Computing the logits again", "OpenLockstep": "Opening the second model",
              "ReadLockstep": "Reading in both models", "FollowSecond": "The step with B",

@@ -154,8 +154,8 @@ BREAKPOINT_KEYS = dialog_table(
     "Among the breakpoints",
     *going(),
     taking(hint="apply", worth=7),
-    Action("breakpoints.clear", "Clear all", "Turn every breakpoint off.", lambda own: own.clear_all(),
-           hint="clear all", worth=4, priority=True),
+    Action("breakpoints.clear", "Clear fields", "Clear every field; ⏎ turns the breakpoints off then.",
+           lambda own: own.clear_all(), hint="clear fields", worth=4, priority=True),
     told=False,
 )  # fmt: skip
 ALL_OF = Setting("text and token conditions stay met once reached", "stop at", name="all_of")
@@ -181,7 +181,7 @@ class BreakpointsDialog(SettingsDialog[Breakpoints]):
     EXPLAINS: ClassVar[bool] = True
     HEADING: ClassVar[str] = "Breakpoints: stop a run when…"
     APPLY: ClassVar[str] = "Apply"
-    EXTRA = (("breakpoints.clear", "Clear", "clear"),)
+    EXTRA = (("breakpoints.clear", "Clear fields", "clear"),)
 
     def __init__(self, points: Breakpoints, problems: Iterable[str] = ()) -> None:
         rows = {
@@ -206,9 +206,9 @@ class BreakpointsDialog(SettingsDialog[Breakpoints]):
         return Breakpoints(**values)
 
     def clear_all(self) -> None:
-        """Turn everything off, in the fields."""
+        """Clear all fields."""
         self.form.fill({each.name: each.default for each in CONDITIONS})
-        self.say("All are off now. Apply keeps them off, esc leaves them as they were.")
+        self.say("All fields are cleared: ⏎ turns the breakpoints off, esc keeps them as they were.")
         self.read()
 
 

@@ -156,8 +156,10 @@ class SamplingDialog(SettingsDialog[Settings]):
         if (settings := super().read()) is not None:
             self._own.attempt(settings)
         else:
-            why = next(iter(self.faults.values()))
-            self._own.host.answer(f"{why} The preview shows the last valid values")
+            name, why = next(iter(self.faults.items()))
+            why += " The preview shows the last valid values"
+            self.form.say(name, f"{why}.", "$text-error")  # a low screen has no room for the status line
+            self._own.host.answer(why)
         return settings
 
     def edited(self, name: str) -> None:

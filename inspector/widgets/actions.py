@@ -19,7 +19,7 @@ from rich.cells import cell_len
 from textual import events, on
 from textual.actions import SkipAction
 from textual.content import Content
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.screen import Screen
 from textual.style import Style
 from textual.widget import Widget
@@ -572,6 +572,22 @@ class KeyedScreen(Screen[Result], Keyed):
     """None: Textual sets these classes after the first layout, which would be a second one."""
     _styled = ""
     """The theme that its widgets were styled in."""
+    _notices: Sequence[Region] = ()
+    """The places of the notices on it."""
+
+    def on_mount(self) -> None:
+        """Hear of each layout."""
+        self.screen_layout_refresh_signal.subscribe(self, self._repaint_moved_notices)
+
+    def _repaint_moved_notices(self, _: Screen[Any]) -> None:
+        """Repaint if a notice has another place.
+
+        Textual does not paint a widget that only moved if its map was read after a new one was mounted
+        (`Compositor.full_map`): a notice stayed painted where the next one had pushed it away from.
+        """
+        if (notices := [notice.region for notice in self.query("Toast")]) != self._notices:
+            self._notices = notices
+            self.refresh()
 
     @on(events.Resize)
     def _resized(self) -> None:

@@ -67,7 +67,9 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
     assert (len(b.new), len(b.steps), len(s.steps)) == (10, 23, 20)
     compared = compare(s, b)
     assert re.search(r"logprob -\d+\.\d\d of 8 tokens against -\d+\.\d\d of 11 tokens>", repr(compared))
-    assert compared.shared == len(s.ids) - 20 + 12
+    assert (compared.shared, compared.step) == (len(s.ids) - 20 + 12, 13)
+    assert "in common, up to step 12, then" in repr(compared)
+    assert repr(s.at(13)).endswith(f", before step 13 “{s.steps[12].text}”>")
     assert compared.logprobs == pytest.approx(
         (sum(each.logprob for each in s.steps[12:]), sum(each.logprob for each in b.steps[12:]))
     )
@@ -78,6 +80,7 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
     for step, picked, text in other.differing:
         assert other.record.steps[step - 1].picked == picked != s.steps[step - 1].id
         assert text in other._repr_html_()
+    assert repr(s.at(other.differing[-1])) == repr(s.at(other.differing[-1].step))
     assert repr(s.steps[12]).startswith("<Step 13 "), "as on the screen, and as `at` counts"
     sad = s.at(13).gradients(integrated=False)
     assert sum(each.value for each in sad.shares) == pytest.approx(sad.record.total)
@@ -86,6 +89,7 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
     attention = s.at(13).attention()
     assert all(error <= bound for error, bound in attention.check.values())
     assert np.allclose(attention.weights(0).sum(axis=1), 1, atol=1e-3)
+    assert "previous-token head" in repr(s.heads())
     assert len(s.heads().heads) == len(s.heads(texts=1, length=5).heads) == 8 * 4
     other = s.at(13).take(" cat")
     first, second = s.at(12).sampler().top(2)

@@ -228,8 +228,9 @@ def test_a_second_press_on_a_notification_that_the_first_took_away_ends_nothing(
     asyncio.run(test())
 
 
+@pytest.mark.parametrize("key", ["", "question_mark"])  # on the main screen, and over a dialog
 def test_a_notice_that_the_next_one_pushes_away_is_painted_at_its_new_place(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     laid_out = Screen._refresh_layout
 
@@ -243,6 +244,8 @@ def test_a_notice_that_the_next_one_pushes_away_is_painted_at_its_new_place(
 
     async def test() -> None:
         async with app.run_test(size=(120, 40), notifications=True) as pilot:
+            await pilot.press(*filter(None, [key]))
+            await pilot.pause()
             terminal = Terminal(app)
             app.refresh()
             await pilot.pause()

@@ -66,7 +66,8 @@ def show_parser() -> flags.Parser:
                       {"type": _place}),
         "--steps N": ("generate this many tokens first", {"default": 0}),
         "--token TOKEN": "explain the logit of this token by contributions, gradients or steering; give its id or text "
-                         "(default: the token taken next, or without --steps the most probable one)",
+                         "(default: the token taken next, or without --steps the most probable one; for steering the "
+                         "words that the direction is named after, such as happy-sad, if they are candidates)",
         "--against | --alone": {
             "--against TOKEN": "explain the difference between that logit and this token's (default: that of the best "
                                "other candidate)",
@@ -239,10 +240,10 @@ def run_show(args: Namespace) -> int:
         node = known.before(args.at)
         args.begin = known.index("--from", args.begin) if args.begin else 0
         makers = questions(args, known, request, pairs)
+        if args.off:  # refused at once if the model has no such part, before anything is measured
+            yield protocol.Intervene(node, args.off, args.scope, begin=args.begin)
         for view in sorted(views, key=lambda each: each == "patching"):  # it reads another prompt
             yield from makers[view](node)
-        if args.off:
-            yield protocol.Intervene(node, args.off, args.scope, begin=args.begin)
 
     steps = [protocol.TakeStep() for _ in range(args.steps)]
     alone = len(views) + bool(args.off) == 1

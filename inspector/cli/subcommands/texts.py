@@ -128,8 +128,8 @@ def diff_parser() -> flags.Parser:
         "--max-kld BITS": ("upper bound of the mean KL divergence per token", {"type": float}),
         "--min-same-top SHARE": ("lower bound of the share of places at which both have the same most probable token, "
                                  "0 to 1", {"type": float}),
-        "--max-ppl-ratio X": ("upper bound of the second perplexity over the first, and its inverse the lower bound; "
-                              "1 or more", {"type": float}),
+        "--max-ppl-ratio X": ("upper bound of the ratio of the perplexities, the larger over the smaller; 1 or more",
+                              {"type": float}),
         "output:": "",
         **flags.jsonl("figures alone", "one JSON object a line, every token and then the figures,"),
         "both models and their caches:": "--adapter-path is for the first model, --adapter for the second",

@@ -39,11 +39,11 @@ WORDS: dict[Verdict, str] = {
 class Bounds(SettingsStruct, frozen=True):
     """Bounds that the second model must hold beside the first; None if a figure is not bounded."""
 
-    max_kld: Annotated[Annotated[float, Meta(ge=0, le=MOST_FLOAT)] | None, Setting("")] = None
+    max_kld: Annotated[Annotated[float, Meta(ge=0, le=MOST_FLOAT)] | None, Setting("", "BITS")] = None
     """Mean KL divergence, in bits/token."""
-    min_same_top: Annotated[Annotated[float, Meta(ge=0, le=1)] | None, Setting("")] = None
+    min_same_top: Annotated[Annotated[float, Meta(ge=0, le=1)] | None, Setting("", "SHARE")] = None
     """Share of places where both have the same most probable token, 0 to 1."""
-    max_ppl_ratio: Annotated[Annotated[float, Meta(ge=1, le=MOST_FLOAT)] | None, Setting("")] = None
+    max_ppl_ratio: Annotated[Annotated[float, Meta(ge=1, le=MOST_FLOAT)] | None, Setting("", "X")] = None
     """Ratio of the perplexities, the larger by the smaller: one that is much smaller is another model, too."""
 
 

@@ -308,7 +308,7 @@ def _finish(summary: Summary) -> str:
     if not summary.detail:
         return f"{summary.reason}, {steps}"
     if summary.steered:
-        return f"{summary.reason}: {summary.detail}, {summary.steps} of them new: the prompt's last one ran again"
+        return f"{summary.reason}: {summary.detail}, {summary.steps} of them new: the prompt's last one was recomputed"
     return f"{summary.reason}: {summary.detail}" + ("" if summary.detail.startswith(steps) else f", {steps}")
 
 

@@ -225,7 +225,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
         if prefilled is None:
             pieces += [self._prefilling(timeline), *self._prompt_rate(timeline.prompts.tps)]
         else:
-            pieces += [[Segment(scales.rate(tpot.tps), self.ink("strong"))]] if tpot else []
+            pieces += [self._pair("generation", scales.rate(tpot.tps))] if tpot else []
             pieces += [self._pair("first token", milliseconds(prefilled.ttft_ms))]
             pieces += self._prompt_rate(prefilled.prompt_tps) if step is None else []
         first, *rest = pieces
@@ -307,7 +307,8 @@ class TimingPanel(PanelCanvas, can_focus=True):
             slow: Milliseconds from which on steps are marked, on a line more; infinite for no such line.
         """
         values = self._figures.ms
-        room = max(1, width - _LABEL)
+        bound = "≤ " if height == 1 else ""  # the time may stand at the end of a line of figures
+        room = max(1, width - _LABEL - len(bound))
         wide = max(1, min(widest, room // max(1, len(values))))
         seen = window(len(values), room, timeline.steps_before(timeline.slot))
         current, plain, chosen = step_shown(timeline), self.data(0.2), self.ink("accent")
@@ -318,7 +319,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
         for line in area(part, height, top):
             row = list(map(Segment, line, inks))
             if part and not rows:
-                label = f"{scales.ms(top)} ms"
+                label = f"{bound}{scales.ms(top)} ms"
                 gap = max(1, width - len(label) - len(part))
                 row += [Segment(" " * gap), Segment(label, self.ink("faint"))]
             rows.append(row)

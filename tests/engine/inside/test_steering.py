@@ -269,6 +269,11 @@ def test_on_pocket_the_curve_of_happy_less_sad_lies_outside_of_the_band() -> Non
         assert own == pytest.approx(numbers, abs=0.05), strength
     assert found[2.0].beyond
     assert not found[-4.0].beyond
+    for name in ("happy-sad", "sad-happy"):  # by default its own tokens are followed, as on the screen
+        of = replace(made.direction, name=name)
+        engine.do(SweepStrengths(session.node, of, 3, strengths=(1.0,)))
+        read = next(each for each in reversed(engine.records) if isinstance(each, StrengthsSwept))
+        assert f"{read.text.strip()}-{read.other_text.strip()}" == name
 
 
 # ---- directions ------------------------------------------------------------------------------------

@@ -176,7 +176,7 @@ def test_an_extra_eos_token_may_be_written_as_its_text(byte_level: Tokens, sente
     [
         (
             "no such token",
-            "'no such token' is not a token of this model. It must be one token; --stop, of generate and batch,",
+            "'no such token' is not a token of this model. It must be one token. To stop at a text of several,",
         ),
         ("<|im_strat|>", "'<|im_strat|>' is not a token of this model. Did you mean <|im_start|>?"),
         ("4096", "'4096' is not a token of this model. Ids go from 0 to 4095."),

@@ -335,7 +335,7 @@ def test_the_last_known_token_of_a_prompt_runs_again_only_without_its_row(zoo: Z
         session.kept_logits = KeptLogits(0)
     *_, end = session.prefill("", [5, 6, 7, 8, 9])
     assert isinstance(end, Prefilled)
-    assert end.note == ("" if kept else "token 3 ran again, for the logits after it")
+    assert end.note == ("" if kept else "token 3 recomputed, for the logits after it")
     assert [token.position for token in read_all(session)] == [3, 4]
 
 

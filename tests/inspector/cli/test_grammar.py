@@ -53,8 +53,8 @@ def test_each_flag_is_a_grammar(tmp_path: Path) -> None:
         (["--regex", ""], "--regex: the regex grammar is empty"),
         (["--choices", "a,,b"], "--choices: one of 'a,,b' is empty"),
         (["--choices", ""], "--choices: choices name no text"),
-        (["--grammar", "no-such-file"], "There is no grammar file 'no-such-file'"),
-        (["--json-schema", "no-such-file"], "There is no schema file 'no-such-file'"),
+        (["--grammar", "no-such-file"], "--grammar: There is no grammar file 'no-such-file'"),
+        (["--json-schema", "no-such-file"], "--json-schema: There is no schema file 'no-such-file'"),
     ],
 )
 def test_what_is_wrong_names_its_flag(argv: list[str], message: str) -> None:

@@ -173,7 +173,7 @@ def test_a_view_beside_a_change_says_that_it_is_of_the_unchanged_model(
 ) -> None:
     assert cli.main(["show", *PROMPT, "lens", "--off", "L8 h4"]) == 0
     titles = [line for line in capsys.readouterr().out.splitlines() if line[:1].isalpha()]
-    assert titles == ["Lens: of the unchanged model", "Changed"]
+    assert titles == ["Changed", "Lens: of the unchanged model"]
 
 
 def test_a_view_whose_check_failed_is_not_shown() -> None:
@@ -235,6 +235,17 @@ def test_tables_of_the_sweep_and_of_what_is_off(capsys: pytest.CaptureFixture[st
     assert sum(bool(re.match(r"  L\d.* %$", line)) for line in out.splitlines()) == 12
     assert "  L1 MLP off.\n  This token. KL " in out
     assert "L1 h1" not in out, "attention is shown where it is asked for"
+
+
+def test_a_layer_that_the_model_lacks_is_refused_before_anything_is_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["show", *PROMPT, "switch-off", "--off", "L99"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == (
+        "",
+        "inspector: error: There is no L99: this model has 8 layers. Choose L1 to L8.\n",
+    )
 
 
 def test_the_shares_of_a_score_sum_to_it(one: Asked) -> None:

@@ -507,8 +507,8 @@ def test_extra_eos_tokens_arrive_however_often_the_flag_is_given() -> None:
 
 def test_an_extra_eos_token_that_is_none_is_one_line(complaint: Complaint) -> None:
     said = (
-        "--extra-eos-token: 'no token' is not a token of this model. It must be one token; --stop, of generate and "
-        "batch, takes a text of several."
+        "--extra-eos-token: 'no token' is not a token of this model. It must be one token. To stop at a text of "
+        "several, use --stop of `inspector generate` or `batch`."
     )
     for command in ("generate", "beam"):
         assert complaint(command, "-p", "hi", "--extra-eos-token", "no token") == said

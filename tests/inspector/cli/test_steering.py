@@ -97,7 +97,7 @@ def test_the_token_of_the_prompt_that_ran_again_is_no_new_one(
     saved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["generate", *PROMPT, "--temp", "0", "-m", "4", "--steer", f"{saved}:2"]) == 0
-    told = "length: 4 tokens, 3 of them new: the prompt's last one ran again"
+    told = "length: 4 tokens, 3 of them new: the prompt's last one was recomputed"
     assert told in capsys.readouterr().err
 
 

@@ -147,7 +147,8 @@ async def test_a_wrong_value_is_told_at_its_field_and_cannot_be_applied(rig: Rig
         row = rig.form.rows[field]
         good = row.text
         await rig.type_in(field, typed)
-        assert (row.remark, row.ink) == (message, "$text-error")
+        said = f"{message} The preview shows the last valid values."
+        assert (row.remark, row.ink) == (said, "$text-error")
         await rig.until(lambda message=message: all(word in rig.screen_text() for word in message.split()))
         assert rig.app.top.query_one("#apply", Button).disabled
         await rig.press("enter", "ctrl+s")

@@ -83,6 +83,7 @@ def test_the_first_hits_of_what_people_type_are_right() -> None:
 def test_the_first_hits_of_sentences_are_right() -> None:
     wrong = [(typed, id, found(typed)[:3]) for typed, id in SENTENCES if found(typed)[:1] != [id]]
     assert len(SENTENCES) - len(wrong) >= 66, wrong
+    assert "lesson repetition" in found("repeat")
 
 
 def test_every_label_finds_its_own_first() -> None:

@@ -239,7 +239,7 @@ def test_a_new_prompt_keeps_the_tree_and_the_shared_beginning(three: Bench) -> N
     # the last shared token runs once more: its logits give the readings of the first token that is new
     assert prefilled[1].kept == opened[1].held == shared - 1
     assert prefilled[1].kept + prefilled[1].restored < len(second)
-    assert prefilled[1].note == f"token {shared} ran again, for the logits after it"
+    assert prefilled[1].note == f"token {shared} recomputed, for the logits after it"
     assert len(three.timeline.prompts.by_end) == 3
 
 

@@ -420,12 +420,13 @@ async def test_the_time_on_one_row(width: int) -> None:
     assert prefilled is not None
     parts = [
         f"Time  step 12 took {scales.milliseconds(step.ms.total)}",
-        scales.rate(of_steps.tps),
+        f"generation {scales.rate(of_steps.tps)}",
         f"first token {scales.milliseconds(prefilled.ttft_ms)}",
     ]
-    fit = {40: 2, 60: 2, 80: 3, 120: 3}[width]
+    fit = {40: 1, 60: 2, 80: 3, 120: 3}[width]
     assert row.startswith("  ".join(parts[:fit]))
-    assert ("█" in row) == (width > 60)
+    assert ("█" in row) == (width > 80)
+    assert width <= 80 or row.endswith(f"≤ {scales.ms(max(item.ms.total for item in timeline.steps))} ms")
     timeline.select(len(PROMPT) + 3)
     assert (await one_row(TimingPanel(), timeline, width)).startswith("Time  step 4 took ")
     timeline.select(1)

@@ -99,6 +99,7 @@ async def test_all_are_cleared_with_one_key_and_that_is_said(rig: Rig) -> None:
     await rig.press("b", "ctrl+d")
     assert rig.form.rows["text"].text == ""
     assert rig.app.controller.runs.breakpoints.points.active  # esc would still leave them
+    assert "⏎ turns the breakpoints off" in rig.screen_text()
     await rig.press("ctrl+s")
     assert rig.app.controller.runs.breakpoints.points == Breakpoints()
     assert rig.status == "No breakpoints are set"

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from engine.protocol import (
     DraftLoading,
     DraftReady,
+    Ended,
     Failure,
     LoadDraft,
     RunRounds,
@@ -65,6 +66,15 @@ async def test_a_draft_is_loaded_when_it_is_chosen_and_a_refused_one_is_told(rig
     await rig.push([Failure("LoadDraft", words, "Take another.")])
     await rig.end("LoadDraft")
     assert words in rig.screen_text()
+
+
+async def test_a_draft_model_of_a_flag_is_loaded_at_the_start_and_a_missing_one_is_told(rig: Rig) -> None:
+    rig.app.controller.speculation = asked = SpeculationSettings("model", "/nonexist")
+    await rig.push([*rig.session.load(), Ended("Configure"), *rig.session.open()])
+    assert rig.engine.last(LoadDraft) == LoadDraft(asked)
+    assert rig.engine.names.index("Prefill") < rig.engine.names.index("LoadDraft")
+    await rig.push([Failure("LoadDraft", "No such directory: /nonexist.", "Check the path's spelling.")])
+    assert [each.title for each in rig.app._notifications] == ["Loading the draft model failed"]
 
 
 @pytest.mark.wide(1)
