@@ -104,6 +104,10 @@ class MainScreen(KeyedScreen[None]):
         """The views that were made, by their places: see `Action.opens`."""
         for tool in self.table.tools:
             self.actions[tool.id] = ToolActions(self) if isinstance(tool.make, str) else tool.make(self)
+        self._regions: dict[Widget, Region] = {}
+        """The places of the panels in the last layout."""
+        self._early_paints = 0
+        """Paints since then with the panels elsewhere."""
         self._opened: View | None = None
         """The open view."""
         self.tab = next(iter(TABS))
@@ -183,9 +187,23 @@ class MainScreen(KeyedScreen[None]):
         self.show()
 
     def _laid_out(self, _: Screen[Any]) -> None:
-        """The panels may have another room than the one they were arranged for."""
+        """Arrange the panels again if their room changed; repaint those that moved if a paint came before the layout.
+
+        Such a paint has Textual read the map of the layout to come (`Compositor.full_map`), and the layout then paints
+        only what differs from that: a panel that had just been shown stayed unpainted.
+        """
+        before, self._regions = self._regions, self._panel_regions
+        if self._early_paints > 1:  # the last one is the layout's
+            for panel, region in self._regions.items():
+                if region != before.get(panel) and panel is not self.open_view:
+                    panel.refresh()
+        self._early_paints = 0
         if self._text.is_attached:
             self._panel_layout.apply()
+
+    @property
+    def _panel_regions(self) -> dict[Widget, Region]:
+        return {panel: panel.region for panel in self._area.children}
 
     def on_unmount(self) -> None:
         """Keep how everything is left."""
@@ -205,6 +223,7 @@ class MainScreen(KeyedScreen[None]):
         try:
             with drawing:
                 super()._compositor_refresh()
+            self._early_paints += self._panel_regions != self._regions
         except Exception as error:
             if (view := self.open_view) is None:
                 raise
