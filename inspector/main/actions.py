@@ -324,7 +324,6 @@ class SetupActions(ToolActions):
         self._lookup = Latest(host.controller.client)
 
     def prompt(self) -> None:
-        """Ask for a prompt."""
         from inspector.main.dialogs.prompt import PromptDialog
 
         before = [*given(self.timeline), *self._typed]
@@ -379,7 +378,6 @@ class SetupActions(ToolActions):
             self.host.answer(self.controller.open_model(load))
 
     def facts(self) -> None:
-        """Show the facts about the model."""
         from inspector.main.dialogs.facts import FactsDialog
 
         if (facts := self.timeline.facts) is not None:

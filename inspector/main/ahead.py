@@ -58,7 +58,7 @@ def _import(name: str) -> None:
 
 
 def modules_of(tools: Iterable[Tool]) -> Iterator[str]:
-    """The modules of everything that can be opened: the dialogs of the main screen, and the tools' own."""
+    """The modules of all that can be opened: the dialogs of the main screen, and the tools' own."""
     from pkgutil import iter_modules  # not needed for the first screen
 
     _import(DIALOGS)

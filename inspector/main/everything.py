@@ -36,7 +36,7 @@ FIRST = (
 )  # fmt: skip
 """Ids of the actions that are offered before anything was typed, in this order."""
 MOVES = FIXED - {"enter"}
-"""Keys that only move about in a view: the finder doesn't list them."""
+"""Keys that move about in a view: the finder does not list them."""
 SCREEN = "Screen"
 SHOWS: Mapping[HookPart, str] = {
     "queries": "attention", "keys": "attention", "values": "attention", "rope": "attention", "scores": "attention",
@@ -193,7 +193,7 @@ def _findable(
 
 
 def save_picture(app: App[Any]) -> None:
-    """Save a picture of the screen as SVG in the downloads folder, or else in the current one, and say where."""
+    """Save a picture of the screen as SVG, in the folder for downloads or else in the current one, and say where."""
     downloads = platformdirs.user_downloads_path()
     try:
         path = app.save_screenshot(path=str(downloads if downloads.is_dir() else Path.cwd()))

@@ -23,7 +23,7 @@ NAMED = 0.6
 WHOLE = (2.6, 2.4)
 """Factors for a thing if the query is exactly its label, or its place and label."""
 FEW = 0.3
-"""The fraction of the best score below which a thing that lacks a word is left out."""
+"""The share of the best score below which a thing that lacks a word is left out."""
 BEHIND, LATER = ("Help", "Lessons"), 0.7
 """Places of explanations, and the factor that ranks them after actions."""
 EMPTY = frozenset(("",))
@@ -51,11 +51,11 @@ class Findable(Struct, frozen=True):
     where: str
     """Its place: a tool, a dialog, a group of keys."""
     keys: str = ""
-    """The keys that lead to it, as the user reads them; empty for none."""
+    """The keys that lead to it, as they are read; empty for none."""
     synonyms: str = ""
     """Other names, with commas between."""
     action: str = ""
-    """Id of the action of the main screen that must be available for it; empty for none."""
+    """Id of the action of the main screen that has to be possible for it; empty for none."""
     run: Callable[[], Awaitable[None] | None] | None = None
     """Does it; None to do the action."""
     stays: bool = False

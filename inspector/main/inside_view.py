@@ -1,4 +1,4 @@
-"""The base of the views that look inside the model at one token: the text, the answer, its checks, and the keys."""
+"""The base of the views that look inside the model at one token: its text, the answer, its checks, and their keys."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ Notice = list[tuple[str, Style]]
 LOW, TALL = 16, 30
 """Rows of the view from which there is room for one line of text, and for two."""
 TITLED = 6
-"""Cells of a frame's top line beside its title."""
+"""Cells of a frame's line beside its title."""
 TOLD = 0.01
 """The smallest share with a number under its token."""
 GAP = "⋮ "

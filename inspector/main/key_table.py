@@ -63,7 +63,6 @@ def key_table(tools: Sequence[Tool]) -> KeyTable:
 
 
 def panels_of(tools: Sequence[Tool]) -> Iterator[PanelPlace]:
-    """The panels of some tools."""
     for tool in tools:
         if tool.panel is not None:
             yield PanelPlace(tool.id, tool.title, Place.ANSWER, tool.opener)

@@ -57,8 +57,6 @@ def layout_for(width: int, height: int, enlarged: bool = False) -> Layout:
 
 
 class Place(Enum):
-    """The place of a panel."""
-
     TEXT = "text"
     STEPS = "steps"
     """The steps: under the text if there is room, or else an answer."""
@@ -71,8 +69,6 @@ class Place(Enum):
 
 
 class PanelPlace(Struct, frozen=True):
-    """One panel of the screen."""
-
     id: str
     name: str
     """The name at the end of the status line, if one panel is shown at a time."""
@@ -103,7 +99,7 @@ class Arrangement:
         """Id of the tool's panel that an open dialog leaves visible; empty for none."""
         self.enlarged = False
         self.alone = False
-        """True if only the text and the answer are shown."""
+        """True if the text and the answer are shown alone."""
 
     def go(self, panel: str, layout: Layout) -> None:
         """Make a panel the current one, and also the answer, unless it is the text or has its own place in the grid."""
@@ -118,7 +114,7 @@ class Arrangement:
         self.current, self.answer = self.text, self.first
 
     def set_alone(self, alone: bool) -> None:
-        """Show only the text and the answer, or all panels again."""
+        """Show the text and the answer alone, or all panels again."""
         self.alone = alone
         if alone and self.current not in (self.text, self.answer):
             self.current = self.text
@@ -260,7 +256,6 @@ class PanelLayout:
 
     @property
     def classes(self) -> dict[str, bool]:
-        """The classes of the screen."""
         opened, layout = self._screen.open_view, self.places.layout
         if opened is not None and opened.WHOLE:
             layout = Layout.STACK

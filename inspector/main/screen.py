@@ -105,7 +105,6 @@ class MainScreen(KeyedScreen[None]):
         for tool in self.table.tools:
             self.actions[tool.id] = ToolActions(self) if isinstance(tool.make, str) else tool.make(self)
         self._opened: View | None = None
-        """The open view."""
         self.tab = next(iter(TABS))
         """Key of the open tab."""
         self._named = ""
@@ -949,7 +948,6 @@ class MainScreen(KeyedScreen[None]):
         Everything(self).find(typed)
 
     def has(self, action: str) -> bool:
-        """True if there is an action."""
         return action in self.table
 
     def press(self, key: str) -> None:
@@ -958,7 +956,6 @@ class MainScreen(KeyedScreen[None]):
             self.call_later(self.do, key)
 
     def switch_theme(self) -> None:
-        """Switch between dark and light."""
         app = self.app
         app.theme = "textual-light" if app.current_theme.dark else "textual-dark"
 

@@ -130,7 +130,7 @@ class Tool(Struct, frozen=True):
     situation: str = ""
     """The status line while the tool's panel is the current one; `{step}` in it is the key of that action."""
     exports: tuple[str, ...] = ()
-    """Places of the parts that it adds to an export: see `ExportPart`."""
+    """Places of the parts that it contributes to an export: see `ExportPart`."""
 
     @property
     def opener(self) -> str:

@@ -152,7 +152,6 @@ class View(Vertical, Keyed):
         return ()
 
     def on_mount(self) -> None:
-        """Start the view."""
         self.activate()
 
     def activate(self) -> None:
@@ -199,7 +198,7 @@ class View(Vertical, Keyed):
         return None
 
     def point(self, *place: int) -> None:
-        """Choose what is shown: a layer, or a layer and a head, counted from 1, or a strength, or a step."""
+        """Choose what is shown: a layer, or a layer and a head, counted from 1; a strength; a step."""
 
     def _outdated(self, record: Record) -> None:
         self.said = ""

@@ -50,11 +50,11 @@ class Lack(Struct, frozen=True):
     fact: Literal["attends", "chooses_or_keeps"]
     """The fact of a model that says whether it may have the part."""
     why: str
-    """The sentence to show if the model lacks it; `{modules}` in it is the key of that action."""
+    """The sentence if the model lacks the part, with advice; `{modules}` in it is the key of that action."""
 
 
 class Action(Struct, frozen=True):
-    """The action of a key in one place. Its functions get the owner: a tool's actions, a view or a dialog."""
+    """The action of a key at one place. Its functions get the owner: a tool's actions, a view or a dialog."""
 
     id: str
     """One of `inspector.keys.KEYS`; empty for a `note`."""
@@ -64,7 +64,7 @@ class Action(Struct, frozen=True):
     """One sentence, for help, finder and tooltip; `{step}` in it is the key of that action. Neighbouring actions with
     the same sentence share a row of the help."""
     run: Run | None = None
-    """The function of the key. None leaves the key to the tables below, or to the widget that has the focus."""
+    """The function of the key. None leaves that to the tables below, or to the widget that has the focus."""
     needs: Needs = Needs.NOTHING
     hint: str | Callable[[Any], str] = ""
     """Its word in the line of keys; empty for none. Neighbouring actions with the same word share it."""
@@ -88,11 +88,11 @@ class Action(Struct, frozen=True):
     page_of: str = ""
     """Id of another tool's action, if its view is a page of that action's answer."""
     opens: str = ""
-    """The view that it opens instead of calling `run`, as `module:Class`: imported when it is first opened."""
+    """The view that it opens instead of `run`, as `module:Class`: imported when it is first opened."""
     offered: Callable[[Any], object] | None = None
     """Truthy if the line under the tabs contains it now; gets the owner. None if it always does."""
     lacks: Lack | None = None
-    """The part without which there is nothing to show; None if every model has it."""
+    """The part without which there is nothing to show. None if every model has it."""
     keys: str = ""
     """Keys of a note, in the form of those in `KEYS`."""
     written: str = ""
@@ -118,7 +118,7 @@ class Action(Struct, frozen=True):
 
     @property
     def way(self) -> str:
-        """Its key as the user reads it, after the key of its tab."""
+        """Its key as the user reads it, after that of its tab."""
         return f"{self.tabs[0]} {self.shown}" if self.tabs else self.shown
 
     @property

@@ -354,7 +354,6 @@ class PageView(DrawnPanel, can_focus=True):
         super().put(title, page)
 
     def action_move(self, by: int) -> None:
-        """Scroll by `by` lines."""
         self._top = max(0, self._top + by)
         self.redraw()
 

@@ -215,8 +215,6 @@ def in_sight(length: int, room: int, around: int) -> range:
 
 
 class Cell(Struct, frozen=True):
-    """One cell of a chart."""
-
     char: str
     series: int | None
     """Number of the curve that it belongs to, the last one of several; None for an empty cell."""

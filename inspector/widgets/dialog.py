@@ -123,7 +123,6 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
 
     @on(Button.Pressed)
     async def _pressed(self, message: Button.Pressed) -> None:
-        """Do the action of a button."""
         if isinstance(message.button, ActionButton) and (action := self.meaning(message.button.key)):
             await self.perform(action)
 
@@ -206,7 +205,6 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
         self.query_one(KeyLine).say(f"{shown(key)} does nothing here")
 
     async def perform(self, action: Action) -> None:
-        """Do an action."""
         if action.run is not None and (done := action.run(self)) is not None:
             await done
 

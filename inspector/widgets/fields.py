@@ -96,7 +96,6 @@ class SafeTextArea(TextArea):
         self.post_message(Entered())
 
     def action_newline(self) -> None:
-        """Begin a new line."""
         self.insert("\n")
 
     def on_paste(self, event: events.Paste) -> None:
@@ -180,7 +179,6 @@ class Choice(Widget, can_focus=True):
         self.set_reactive(Choice.chosen, chosen)
 
     def watch_chosen(self) -> None:
-        """Notify the dialog."""
         self.post_message(self.Changed(self))
 
     def action_turn(self, by: int) -> None:

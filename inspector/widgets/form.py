@@ -61,12 +61,10 @@ class FormRow:
 
     @property
     def help(self) -> str:
-        """The explanation of the setting."""
         more = f"; {len(self.more)} more are kept" if self.more else ""
         return self.setting.help + ("; \\n is a newline" if self.escapes else "") + more
 
     def fill(self, value: Any) -> None:
-        """Show a value."""
         if self.words:
             self.chosen = int(value)
             return
@@ -132,7 +130,6 @@ class SettingsForm(Widget, can_focus=True):
         yield self.field
 
     def on_mount(self) -> None:
-        """Listen to the field."""
         self.watch(self.field, "value", self._typed, init=False)
 
     def _typed(self, text: str) -> None:
@@ -335,7 +332,6 @@ class SettingsDialog(Dialog[Result]):
         self.read()
 
     def show(self, settings: Result) -> None:
-        """Show other values."""
         self.form.fill({name: getattr(settings, name) for name in self._names})
 
     def made(self, values: Mapping[str, Any]) -> Result:
@@ -389,7 +385,6 @@ class SettingsDialog(Dialog[Result]):
         self.read()
 
     def on_settings_form_highlighted(self) -> None:
-        """Explain the setting in the frame."""
         self.explain()
 
     def explain(self) -> None:

@@ -169,7 +169,6 @@ class Inked(Widget):
 
     @property
     def dark(self) -> bool:
-        """True if the theme is dark."""
         return self.app.current_theme.dark
 
     def ink(self, name: str) -> Style:

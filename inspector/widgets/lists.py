@@ -129,18 +129,15 @@ class PickDialog(Dialog[Result]):
         return self.choices[self.picks.highlighted] if self.choices else None
 
     def apply(self) -> None:
-        """Take the highlighted choice."""
         if (picked := self.picked) is not None:
             self.dismiss(picked)
 
     @property
     def typed(self) -> str:
-        """The text in its field."""
         return self.query_one(SafeInput).value
 
     @property
     def picks(self) -> PickList:
-        """The list."""
         return self.query_one(PickList)
 
     def head(self, width: int) -> Row:

@@ -75,7 +75,7 @@ class Downloads:
     def __init__(self, host: Host) -> None:
         self._host, self._stop = host, Event()
         self.spec = ""
-        """Name of the model that is being downloaded; empty for none."""
+        """The model that is being downloaded; empty for none."""
         self.progress: DownloadProgress | None = None
         self.ended = 0
         """Number of downloads that have ended."""

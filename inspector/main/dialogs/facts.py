@@ -152,7 +152,7 @@ TemplatePart = tuple[str, bool]
 
 
 def ids_of(facts: ModelFacts, role: str) -> str:
-    """The tokens with a role: `2 <|im_end|>`."""
+    """The tokens that have a role: `2 <|im_end|>`."""
     tokens = [f"{each.id} {visible(each.text)}" for each in facts.special if role in each.roles]
     return ", ".join(tokens) or "none"
 

@@ -261,7 +261,7 @@ class HelpDialog(Dialog[None]):
 
     @property
     def _topic(self) -> str:
-        """The page to begin with, if it has no tab of its own; otherwise empty."""
+        """The page to begin with, if it has no tab of its own; else empty."""
         return self._page if self._page in TITLES else ""
 
     @property

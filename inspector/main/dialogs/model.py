@@ -151,7 +151,6 @@ class ModelDialog(PickDialog[Any]):
 
     @property
     def typed(self) -> str:
-        """The text in the field."""
         return self.query_one("#model-name", SafeInput).value.strip()
 
     @on(Input.Changed, "#model-name")

@@ -145,7 +145,6 @@ class PromptDialog(Dialog[Draft]):
         return [echo for _, echo in ECHOES].index(self.prompt.echo)
 
     def begin(self) -> None:
-        """Fill the fields."""
         super().begin()
         self.query_one("#prompt-echo", Choice).chosen = self._echo
         self._asked = None

@@ -29,7 +29,7 @@ from inspector.widgets.charts import bar
 from inspector.widgets.inks import Inked
 
 Parts = list[list[Row]]
-"""The parts of the line from left to right, each in versions from long to short; the last version may be empty."""
+"""The parts of the line from left to right, each in versions from long to short; the last may be empty."""
 _SHORT_TYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 _MODEL, _SECOND, _PHASE, _UNDER, _GRAMMAR, _CONTEXT, _SAMPLING = range(7)
 _GIVING_WAY = (
@@ -249,7 +249,7 @@ KEY, NAME, SENTENCE = 12, 17, 27
 
 
 def _cells(pieces: Sequence[Content], gap: int) -> int:
-    """Cells of a row of pieces with gaps between them, after a blank."""
+    """Cells of pieces with gaps between them, after a blank."""
     return 1 + sum(piece.cell_length for piece in pieces) + gap * (len(pieces) - 1)
 
 
@@ -321,7 +321,6 @@ class TabLines(Widget):
         self.tooltip = QUESTIONS.get(id.removeprefix("tab_")) or next(helps, None)
 
     def on_click(self, event: events.Click) -> None:
-        """Do the action that was clicked."""
         if id := event.style.meta.get(_DOES):
             event.stop()
             self._do(str(id))

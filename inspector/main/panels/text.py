@@ -110,7 +110,7 @@ class TextLines:
         """Rows of the text, 0 if there is none; and 1 if one of them is for a tail that doesn't fit the last line."""
         self._keys: list[Key] = []
         self._version: tuple[object, ...] = ()
-        """Versions of the path, of the marks on it and of the folds."""
+        """Versions of the path, of the marks on it and of what is folded."""
         self.roles: Mapping[int, str] = {}
         """Roles of the path's messages, by the slot at which each begins."""
         self.folds: dict[int, str] = {}
@@ -317,7 +317,7 @@ class TextRows:
 
     @staticmethod
     def _letter(line: WrappedLine, lines: TextLines, path: PathSegments) -> str:
-        """The letter of the last segment with its first word, or its fold, in a line; if the path has only one segment,
+        """The letter of the last segment with its first word, or its fold, in a line; if there are no two segments,
         of the last message that begins there. Empty if none does."""
         certain = len(path.kinds) - path.provisional
         for slot in (piece.slot for piece in reversed(line.pieces)):
