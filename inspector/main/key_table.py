@@ -350,7 +350,7 @@ def _groups(table: KeyTable) -> Iterator[tuple[str, str]]:
 
 
 def _named(action: Action) -> str:
-    """An action's name in bold, then its sentence; once if the sentence begins with the name."""
+    """An action's sentence after its name in bold, which is not repeated if the sentence begins with it."""
     name, rest = action.label, action.told[len(action.label) :]
     begins = action.told.casefold().startswith(name.casefold()) and rest[:1] == " "
     return f"**{name}**{rest}" if begins else f"**{name}.** {action.told}"

@@ -789,7 +789,7 @@ class MainScreen(KeyedScreen[None]):
 
     @property
     def caption(self) -> str:
-        """The caption to show now: the one being told, or that of the selected token; printable, empty for none."""
+        """The caption to show now: a replay's current one, or that of the selected token; printable, empty for none."""
         transport, timeline = self.controller.transport, self.controller.timeline
         told, selected = transport.telling, timeline.selected
         if told is not None and (selected is None or selected.node == told.node):

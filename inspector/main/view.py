@@ -336,8 +336,8 @@ class View(Vertical, Keyed):
 
     @property
     def tables(self) -> Sequence[ActionTable]:
-        """The keys of a replay, if the view starts work, then its own, then those of every view; a field that has the
-        focus takes `EVERYWHERE`'s."""
+        """The keys of a replay, if the view starts work, then its own, then those of every view (`EVERYWHERE` only
+        while no field has the focus)."""
         replay, everywhere = (REPLAY,) if self.MEASURES else (), () if self.typing else (EVERYWHERE,)
         return (*replay, self.ACTIONS, *everywhere, VIEWS)
 

@@ -382,7 +382,7 @@ class Hint(Struct, frozen=True):
 
     @property
     def pieces(self) -> list[tuple[str, str]]:
-        """Its keys as they are written, with Textual's names of them, and the text between keys, with empty names."""
+        """Its keys as they are written, each with Textual's name; the text between keys has an empty name."""
         names = _firsts(self.actions)
         if len(names) > 1 and all(map(str.isdecimal, names)):
             return [(names[0], names[0]), ("-", ""), (names[-1], names[-1])]
@@ -423,7 +423,7 @@ def hints_of(
     """The hints for the line of keys, in its order.
 
     Args:
-        levels: The tables that hold now, the topmost first.
+        levels: The actions of the tables that apply now, the topmost table first.
         offers: Whether an action is offered now; None if all are.
         enabled: Whether an action can be done now; if not, its hint is grey. None if all can.
     """
@@ -457,7 +457,7 @@ def fitting(hints: Iterable[Hint], width: int) -> list[Hint]:
 
 
 def line(hints: Iterable[Hint], width: int) -> Content:
-    """The hints that fit into a number of cells. A click presses a key; with a single key, also on its word."""
+    """The hints that fit into a number of cells. A click on a key, or on the word of a single key, presses it."""
     shown = []
     for hint in fitting(hints, width):
         style, plain = ("bold $footer-key-foreground", "") if hint.enabled else ("$ink-faint", "$ink-faint")

@@ -245,7 +245,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
 
         Args:
             timeline: The timeline on show.
-            width: Cells; if there are few, some percentiles are left out.
+            width: Cells; if there are few, some of the numbers are left out.
             deep: Whether the 99th percentile is shown.
         """
         prefilled, tpot = timeline.prompts.prefilled, self._figures.tpot()
