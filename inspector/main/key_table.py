@@ -248,7 +248,7 @@ def available(action: Action, controller: Controller) -> bool:
 
 
 def lacking(action: Action, controller: Controller) -> str:
-    """The reason why an action has nothing to show for the current model, with advice; empty if it may have."""
+    """Why an action has nothing to show for the current model, with advice; empty if it may have something."""
     if action.lacks is None:
         return ""
     timeline = controller.timeline
@@ -321,7 +321,7 @@ def keys_markdown(
     Args:
         table: All keys.
         first: Tables to begin with.
-        tab: Key of the open tab, whose table comes first; empty for the keys of every tab.
+        tab: Key of the open tab, whose table comes before the others; empty for the keys of every tab.
         view: The action of the answer on show, if any.
     """
     if view is not None:

@@ -291,7 +291,7 @@ class PanelLayout:
         order = [widgets[id] for id in dict.fromkeys(first)]
         if opened is not None:
             order.insert(order.index(widgets[places.answer]), opened)
-        order += [each for each in grid.children if each not in order]  # views that are being removed
+        order += [each for each in grid.children if each not in order]  # hidden views
         if list(grid.children) != order:
             grid.sort_children(key=order.index)
         if opened is not None:

@@ -528,7 +528,7 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         return row
 
     def _stages(self, distribution: Distribution) -> Row:
-        """The stages of the sampler in their order, and the number of tokens that those that cut any keep."""
+        """The sampler's stages in order, and the number of tokens that each cutting stage keeps."""
         muted = self.ink("muted")
         row = [Segment(" " * MARK + "stages ", muted)]
         left = distribution.others + len(distribution.candidates)

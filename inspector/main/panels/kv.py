@@ -214,7 +214,7 @@ class KVPanel(PanelCanvas, can_focus=True):
         Args:
             timeline: The timeline on show.
             kv: The reading.
-            width: Cells; how full it is is left out first, then the bytes of a token.
+            width: Cells; the percentage is left out first, then the bytes of a token.
             per_token: Whether to show the bytes of a token by the model's shape.
         """
         muted, strong = self.ink("muted"), self.ink("strong")

@@ -200,7 +200,7 @@ class TextLines:
         return first * self.height, (end - first + 1) * self.height
 
     def copied(self, selection: Selection) -> str:
-        """The selected text with the text's own newlines, and none where a line only wrapped."""
+        """The selected text with the text's own newlines, without those of wrapped lines."""
         parts = []
         for y, line in enumerate(self._wrap.lines):
             span = selection.get_span(y * self.height)
