@@ -1,4 +1,4 @@
-"""The keys that every session has, as tools of the main screen's own: their actions, and what these do."""
+"""The actions of every session, as built-in tools of the main screen: step, branch, look around, set up, the screen."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ VIEW_WORDS = {
 _CHANGES = (protocol.Choose, protocol.Configure, protocol.HoldInterventions, protocol.Insert, protocol.MoveTo,
             protocol.Reroll, protocol.Take)  # fmt: skip
 _MOST_KEPT = 100
-"""Prompts that are kept beside those of the tree."""
+"""Number of prompts that are kept in addition to those of the tree."""
 
 
 def _once_ended(host: MainScreen, act: Callable[[], str], *kinds: type[Command]) -> None:
-    """Do something that depends on what is under way once that has ended: steps, and a run that is being paused.
+    """Do something once the steps under way, and a run that is being paused, have ended.
 
     Args:
-        host: Answers the key.
-        act: Does it, and returns the answer.
+        host: Shows the answer to the key.
+        act: Does it, and returns the answer to the key.
         kinds: Classes of other commands to wait for.
     """
     client = host.controller.client
@@ -81,7 +81,7 @@ def _once_ended(host: MainScreen, act: Callable[[], str], *kinds: type[Command])
 
 
 class TransportActions(ToolActions):
-    """Moves on and back."""
+    """Steps, runs and goes back."""
 
     def step(self) -> None:
         """Step, walk forward or pause."""
@@ -141,11 +141,11 @@ TRANSPORT = Tool(
 )  # fmt: skip
 
 
-# ---- branching: another way through the tree ----------------------------------------------------
+# ---- branching: other paths through the tree ----------------------------------------------------
 
 
 class BranchActions(ToolActions):
-    """Takes other tokens."""
+    """Takes other tokens, and moves between branches."""
 
     def hear(self, message: ToolMessage) -> None:
         """Highlight the candidate that was clicked, or take it."""
@@ -205,11 +205,11 @@ BRANCHING = Tool(
 )  # fmt: skip
 
 
-# ---- looking around: what asks the engine for nothing but dropped logits ------------------------
+# ---- looking around: the engine is asked for dropped logits at most -----------------------------
 
 
 class LookActions(ToolActions):
-    """Looks at what is there."""
+    """Selects tokens, and changes how the text is shown."""
 
     def walk(self, by: int) -> None:
         """Look at a token further back or ahead."""
@@ -223,7 +223,7 @@ class LookActions(ToolActions):
             self.host.answer()
 
     def first(self) -> None:
-        """Look at the first token of the completion, then of the prompt."""
+        """Look at the first token of the completion; from there, at the first of the prompt."""
         self.controller.navigation.first()
         self.host.answer()
 
@@ -233,7 +233,7 @@ class LookActions(ToolActions):
         self.host.answer(self.controller.transport.to_end())
 
     def jump(self) -> None:
-        """Ask for a step and look at it."""
+        """Ask for the number of a step, and look at it."""
         from inspector.main.dialogs.field import JumpDialog
 
         steps = self.controller.navigation.steps_range()
@@ -248,8 +248,8 @@ class LookActions(ToolActions):
             self.host.answer()
 
     def metric(self, by: int) -> None:
-        """Colour text and steps by another metric; by the inside, which is passed over where nothing was looked at, the
-        text alone."""
+        """Colour text and steps by another metric. "inside", which only colours the text, is skipped if no view has
+        token shares."""
         text, steps, inside = self.host.panel(TextPanel), self.host.panel(StepsPanel), self.host.heat()
         metrics = [name for name in METRICS if name != INSIDE or inside is not None or text.metric == INSIDE]
         metric = metrics[(metrics.index(text.metric) + by) % len(metrics)]
@@ -306,24 +306,24 @@ LOOKING = Tool(
 )  # fmt: skip
 
 
-# ---- setting up: a prompt, a model, and what is known of it -------------------------------------
+# ---- setting up: a prompt, a model, and its facts -----------------------------------------------
 
 
 class SetupActions(ToolActions):
-    """Asks for what the engine works on."""
+    """Opens the dialogs for a prompt, for a model and for its facts."""
 
     def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self.draft = host.controller.setup.prompt
-        """The prompt in the dialog when it is opened; once it was given, the last one of the session is."""
+        """The prompt in the dialog when it is opened; replaced by the session's latest one unless it was left unsent.
+        """
         self._given = self.draft
         self._typed: list[Prefill] = []
-        """The prompts that were given or left in it before."""
+        """The prompts that were sent from the dialog or left in it, oldest first."""
         self._downloads = Downloads(host)
         self._lookup = Latest(host.controller.client)
 
     def prompt(self) -> None:
-        """Ask for a prompt."""
         from inspector.main.dialogs.prompt import PromptDialog
 
         before = [*given(self.timeline), *self._typed]
@@ -344,7 +344,7 @@ class SetupActions(ToolActions):
             self.host.answer()
 
     def on_disk(self) -> Iterator[Findable]:
-        """The models on the disk of the engine: each opens the dialog with its facts, where enter opens it."""
+        """The models on the engine's disk: each opens the model dialog with its facts, where enter opens it."""
         from engine.models_on_disk.models import all_places
 
         keys = key_for("open")
@@ -354,10 +354,10 @@ class SetupActions(ToolActions):
                            partial(self.open, each.name), foreign=True)  # fmt: skip
 
     def open(self, name: str = "") -> None:
-        """Ask for a model; in a replay for the one to continue live with.
+        """Ask for a model; in a replay, for the one to continue live with.
 
         Args:
-            name: What the field begins with.
+            name: Initial text of the field.
         """
         from inspector.main.dialogs.model import ModelDialog
 
@@ -367,7 +367,7 @@ class SetupActions(ToolActions):
         present = room = None
         if (facts := self.timeline.facts) is not None and not self.timeline.recorded:
             present = Path(facts.path)
-            if facts.free_bytes is not None:  # what is open gives its memory back before the next one is read
+            if facts.free_bytes is not None:  # the open model is freed before the next one is loaded
                 room = Room(facts.free_bytes + facts.weight_bytes, facts.memory_of)
         load = self.controller.setup.load
         dialog = ModelDialog(load, present, recent_models, self._downloads, room, name)
@@ -378,7 +378,6 @@ class SetupActions(ToolActions):
             self.host.answer(self.controller.open_model(load))
 
     def facts(self) -> None:
-        """Show the facts about the model."""
         from inspector.main.dialogs.facts import FactsDialog
 
         if (facts := self.timeline.facts) is not None:
@@ -418,11 +417,11 @@ HELP_PAGES = (
      "first steps, getting started, quick start, walkthrough, new here, key by key"),
     *((name, title, about, "explained, what is it") for name, title, about in TOPICS),
 )  # fmt: skip
-"""Place, title, contents and other names of each page of the help but that of the keys."""
+"""Place, title, contents and synonyms of each page of the help except the one of the keys."""
 
 
 class ScreenActions(ToolActions):
-    """Arranges the screen; nearly all of it is the host's own."""
+    """Offers the pages of the help; the actions call the host."""
 
     def findable(self) -> Iterator[Findable]:
         """The pages of the help."""

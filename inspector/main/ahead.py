@@ -1,4 +1,4 @@
-"""Work for idle moments: modules are imported that may be needed next."""
+"""Work for idle moments: importing the modules that may be needed next."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib import import_module
 from inspector.main.tool import Tool
 
 QUIET = 0.1
-"""Seconds without anything to do before the first piece: a step that is asked for again and again comes first."""
+"""Seconds without anything to do before the first piece, so that steps in quick succession are not delayed."""
 DIALOGS = "inspector.main.dialogs"
 
 
@@ -19,8 +19,8 @@ class IdleWork:
     """Does work piece by piece, between frames.
 
     Args:
-        work: Does one piece with each value that is taken from it.
-        clock: Seconds.
+        work: Does one piece of work for each value.
+        clock: Returns seconds.
     """
 
     def __init__(self, work: Iterator[object], clock: Callable[[], float] = time.monotonic) -> None:
@@ -44,7 +44,7 @@ class IdleWork:
 
 
 def imports(modules: Iterable[str]) -> Iterator[None]:
-    """Import modules one by one, those that weren't."""
+    """Import modules one by one, if they haven't been."""
     for name in modules:
         if name not in sys.modules:
             _import(name)
@@ -52,14 +52,14 @@ def imports(modules: Iterable[str]) -> Iterator[None]:
 
 
 def _import(name: str) -> None:
-    """Import a module, unless no file can be opened now: opening the thing itself tells it."""
+    """Import a module; ignore an error, which is reported when the thing itself is opened."""
     with suppress(ImportError, OSError):
         import_module(name)
 
 
 def modules_of(tools: Iterable[Tool]) -> Iterator[str]:
     """The modules of all that can be opened: the dialogs of the main screen, and the tools' own."""
-    from pkgutil import iter_modules  # the first screen needs nothing of it
+    from pkgutil import iter_modules  # not needed for the first screen
 
     _import(DIALOGS)
     path = getattr(sys.modules.get(DIALOGS), "__path__", ())

@@ -1,6 +1,6 @@
-"""Everything that can be found over the screen on top, and how it is done from there.
+"""Everything that the finder can find over the screen on top, and how it is done from there.
 
-What is done on that screen stays on it; for anything else whatever lies over the main screen is left first.
+Actions of that screen leave it open; for anything else, the dialogs and views over the main screen are left first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FIRST = (
     "compare_kv", "speculation", "grammar", "prompt", "open", "sessions", "save_as", "export", "lessons",
     "help",
 )  # fmt: skip
-"""Actions that are offered before anything was typed: what comes, why, inside, what if, what it costs, the session."""
+"""Ids of the actions that are offered before anything was typed, in this order."""
 MOVES = FIXED - {"enter"}
 """Keys that move about in a view: the finder does not list them."""
 SCREEN = "Screen"
@@ -44,7 +44,7 @@ SHOWS: Mapping[HookPart, str] = {
     "layer": "attribution", "stream before": "lens", "stream after": "lens", "experts": "experts",
     "recurrence": "experts",
 }  # fmt: skip
-"""The action that shows something of a part of the model that was named; the map of the modules shows the others."""
+"""Ids of the actions that show a part of the model that was named; the map of the modules shows other parts."""
 
 
 class Everything:
@@ -62,7 +62,7 @@ class Everything:
         """Show the finder.
 
         Args:
-            typed: What its field begins with.
+            typed: Initial text of its field.
         """
         things = list(self._things())
         first = sorted(things, key=self._place)
@@ -70,7 +70,7 @@ class Everything:
         self._main.open(dialog, self._chosen)
 
     def _place(self, thing: Findable) -> int:
-        """The rank of a thing before anything was typed: those of the screen on top come first."""
+        """The rank of a thing before anything was typed: actions of the screen on top come first."""
         if thing.stays and thing.keys:
             return -1
         return FIRST.index(thing.id) if thing.id in FIRST else len(FIRST)
@@ -96,7 +96,7 @@ class Everything:
         yield from beyond_keys(self._main.app)
 
     def _here(self, top: Dialog[Any] | View) -> Iterator[Findable]:
-        """The actions of keys on the screen on top."""
+        """The actions of the dialog or view on top that have a key."""
         where = self._main.table.titled(top.TOOL) if isinstance(top, View) else top.HEADING
         for table in top.tables:
             for action in table.actions if table.when is None or table.when(top) else ():
@@ -104,7 +104,7 @@ class Everything:
                     yield _findable(action, where, action.shown, partial(top.perform, action), stays=True)
 
     def _inside(self, tool: Tool) -> Iterator[Findable]:
-        """The actions of keys on the screens that a tool opens, without those that only move about there."""
+        """The actions of the views that a tool opens, without those that only move about there."""
         views = {found(each.opens): each for each in reversed(tool.opening)}
         for view, opening in reversed(views.items()):
             table = view.ACTIONS
@@ -118,7 +118,7 @@ class Everything:
                     yield _findable(action, opening.label, keys, run, opening.id)
 
     def _parts(self, query: str) -> Iterator[Findable]:
-        """The view that shows a part of the model, where a query names one: `L6 h1`, `blocks.5.attn.hook_z[0]`."""
+        """The view that shows a part of the model, if the query names one: `L6 h1`, `blocks.5.attn.hook_z[0]`."""
         try:
             named = named_part(query)
         except ValueError:
@@ -135,7 +135,7 @@ class Everything:
         yield Findable("part", query.strip(), help, view.label, view.way, action=id, run=run)
 
     def _on_disk(self) -> Iterator[Findable]:
-        """All that has to be read from the disk first; called in a thread."""
+        """The things that have to be read from the disk; called in a thread."""
         for actions in self._main.actions.values():
             yield from actions.on_disk()
 
@@ -145,12 +145,12 @@ class Everything:
         if thing is None:
             return
         if not thing.stays:
-            # what is about the screen around a tool's own one lets that stay
+            # an action of the screen around a view leaves the view open
             beside = thing.action and self._main.table.tool(thing.action).id == SCREEN_TOOL.id
             kinds = Dialog if beside else Dialog | View
             while isinstance(top := self._main.top, kinds):
                 top.leave()
-                if self._main.top is top:  # it has something to say first
+                if self._main.top is top:  # it didn't close, for example to ask something first
                     break
         self._main.call_later(self._do, thing)
 
@@ -173,7 +173,7 @@ class Everything:
 
 
 def beyond_keys(app: App[Any]) -> Iterator[Findable]:
-    """The actions of an application beyond keys: a picture of the screen, and the themes."""
+    """The things without a key: a picture of the screen, and the themes."""
     yield Findable("screenshot", "Screenshot", "Save a picture of the screen as SVG.", SCREEN,
                    synonyms="picture, image, capture, svg, print screen", stays=True,
                    run=partial(save_picture, app))  # fmt: skip

@@ -1,7 +1,7 @@
-"""Things found by typed words: exact words first, then beginnings, then other names, then one letter wrong.
+"""The finder's search: exact words first, then beginnings, then synonyms, then words with one letter wrong.
 
-A word counts by how few things have it, so that a sentence is answered by its rare words; a word that nothing has is
-left out. Letters that are scattered over a name find nothing.
+The fewer things contain a word, the more it counts, so that the rare words of a sentence decide; a word that no thing
+contains is ignored. There is no fuzzy matching of letters scattered over a name.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from difflib import get_close_matches
 from msgspec import Struct
 
 LABEL, SYNONYM, PLACE, SENTENCE = 1.3, 0.85, 0.45, 0.3
-"""Weights of a word by its place."""
+"""Weights of a word by the field it is in."""
 BEGINNING, MISSPELT = 0.6, 0.3
-"""Factors of a word of which the beginning, or another letter, was typed."""
+"""Factors for a word that was typed only in part, or with one letter wrong."""
 NAMED = 0.6
-"""Added for a label or another name, by the share of it that was typed."""
+"""Weight of the share of a label or synonym that was typed, which is added to the score."""
 WHOLE = (2.6, 2.4)
-"""Factors of a thing whose label is all that was typed, or its place and label."""
+"""Factors for a thing if the query is exactly its label, or its place and label."""
 FEW = 0.3
 """The share of the best score below which a thing that lacks a word is left out."""
 BEHIND, LATER = ("Help", "Lessons"), 0.7
-"""Places of what explains, and its factor: what can be done comes first."""
+"""Places of explanations, and the factor that ranks them after actions."""
 EMPTY = frozenset(("",))
 """The words of a name without any."""
 LEAST = 4
-"""Letters of a word that may be misspelt."""
+"""Minimum letters of a word that may be misspelt."""
 PASSED = frozenset(
     ("a", "an", "and", "are", "can", "do", "does", "for", "how", "i", "in", "is", "it", "me", "my", "of", "on", "or",
      "see", "show", "the", "this", "to", "want", "what", "where", "which", "with")
 )  # fmt: skip
-"""Words that tell nothing."""
+"""Words that are ignored in a query."""
 NOUNS = {"repetition": "repeat", "repetitions": "repeat"}
-"""Verbs by nouns of another spelling."""
+"""Nouns that are found by their verbs, too."""
 _WORDS = r"[^\W_]+"
 _COMPOUNDS = r"\w+(?:-\w+)+"
 _MOST = 3
-"""Similar words that are told where nothing is found."""
+"""Number of similar words that are suggested for an unknown one."""
 
 
 class Findable(Struct, frozen=True):
-    """One thing that a finder finds."""
+    """One thing that the finder can find."""
 
     id: str
     label: str
@@ -59,53 +59,53 @@ class Findable(Struct, frozen=True):
     action: str = ""
     """Id of the action of the main screen that has to be possible for it; empty for none."""
     run: Callable[[], Awaitable[None] | None] | None = None
-    """Does it; None for the action."""
+    """Does it; None to do the action."""
     stays: bool = False
-    """True if it is done on the screen that is on top: nothing is left for it."""
+    """True if it is done on the screen that is on top, which stays open."""
     minor: bool = False
     """True if it is done on another screen, or one of many alike: its label counts no more than a synonym."""
     foreign: bool = False
-    """True if its words come from a file or a model: no advice is made of them."""
+    """True if its words come from a file or a model: they are not suggested."""
 
 
 # ---- matching -----------------------------------------------------------------------------------
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text, in small letters."""
+    """The words of a text in lower case."""
     return re.findall(_WORDS, text.casefold())
 
 
 def _known(text: str) -> list[str]:
-    """The words of a name: both of `knock-out`, and `knockout`."""
+    """The words of a name in lower case; for `knock-out`, also `knockout`."""
     return [*words_of(text), *(each.replace("-", "") for each in re.findall(_COMPOUNDS, text.casefold()))]
 
 
 def one_off(typed: str, word: str) -> bool:
-    """True if a word is another with one letter changed, left out, put in, or two neighbours exchanged."""
+    """True if two words are the same, or differ in one letter or by two neighbouring letters exchanged."""
     if typed == word or abs(len(typed) - len(word)) > 1:
         return typed == word
     at = next((n for n, (a, b) in enumerate(zip(typed, word, strict=False)) if a != b), None)
     if at is None:
-        return True  # one more at the end
+        return True  # one has a letter more at the end
     a, b = typed[at:], word[at:]
     return a[1:] == b[1:] or a[1:] == b or a == b[1:] or (a[:2] == b[1::-1] and a[2:] == b[2:])
 
 
 def _stem(word: str) -> str:
-    """A word without the s of a plural: one more s makes no other word; for a noun the verb that is typed, too."""
+    """A word without the s of a plural, or the verb of one of `NOUNS`."""
     word = NOUNS.get(word, word)
     return word[:-1] if len(word) >= LEAST and word.endswith("s") and not word.endswith("ss") else word
 
 
 def asked(query: str) -> list[str]:
-    """The words of a query that tell something; all of them, if none does."""
+    """The words of a query without those of `PASSED`; all words if no other is left."""
     words = words_of(query)
     return [word for word in words if word not in PASSED] or words
 
 
 def matched(text: str, typed: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """The pieces of a text, and whether each is what was typed, as it begins a word.
+    """The pieces of a text, and whether each is the beginning of a word that was typed.
 
     Args:
         text: The text.
@@ -123,11 +123,11 @@ def matched(text: str, typed: Sequence[str]) -> Iterator[tuple[str, bool]]:
 
 
 class Index:
-    """Things, and their words.
+    """An index of things by their words.
 
     Args:
-        things: In the order in which those that fit alike come.
-        named: What a query names as a whole, which comes before all that has its words.
+        things: The things; those with equal scores are found in this order.
+        named: Returns the things that a whole query names, which come first.
     """
 
     def __init__(
@@ -136,13 +136,13 @@ class Index:
         self._named = named
         self.things: list[Findable] = []
         self._places: dict[str, dict[int, float]] = defaultdict(dict)
-        """The places of the things that have a word, by that word, with the weight of where they have it."""
+        """By word: the places in `things` of those that contain it, with the weight of the field it is in."""
         self._names: list[list[tuple[str, frozenset[str]]]] = []
-        """The label of each thing and its other names, in one piece and as words."""
+        """The names of each thing (label, place and label, synonyms), each as one string and as words."""
         self.add(things)
 
     def add(self, things: Sequence[Findable]) -> None:
-        """Put more behind them."""
+        """Append things."""
         for thing in things:
             at, label = len(self.things), SYNONYM if thing.minor else LABEL
             self.things.append(thing)
@@ -165,10 +165,10 @@ class Index:
             self._names.append([("".join(each), frozenset(map(_stem, each)) or EMPTY) for each in words])
 
     def search(self, query: str) -> list[Findable]:
-        """The things that have the words of a query, the best first; words that nothing has are left out.
+        """The things that contain the words of a query, the best first; words that no thing contains are ignored.
 
         Args:
-            query: As it was typed.
+            query: The query as it was typed.
         """
         typed = list(dict.fromkeys(asked(query)))
         scores, lacks = defaultdict[int, float](float), defaultdict[int, int](int)
@@ -202,7 +202,8 @@ class Index:
         return [*self._named(query), *(self.things[at] for _, at in sorted(kept))]
 
     def _fits(self, typed: str) -> dict[int, float]:
-        """The places of the things that have a word, or one that begins so, or else one that is like it."""
+        """The places in `things`, with weights, of those with a word, or one that begins with it, or else a similar
+        one."""
         fits = dict(self._places.get(_stem(typed), {}))
         for word, places in self._places.items():
             if word.startswith(typed) and word != _stem(typed):
@@ -218,11 +219,11 @@ class Index:
         return fits
 
     def unknown(self, query: str) -> list[str]:
-        """The words of a query that find nothing, even alone."""
+        """The words of a query that no thing contains."""
         return [word for word in asked(query) if not self._fits(word)]
 
     def similar(self, word: str) -> list[str]:
-        """Words that find something, similar to one that finds nothing; none of a file or a model."""
+        """Known words that are similar to an unknown one, without those of files and models."""
         known: dict[str, None] = {}
         for thing in self.things:
             if not thing.foreign:

@@ -1,4 +1,4 @@
-"""Goes where a caption of a recording points: to a panel, or to a view of a tool until the replay continues."""
+"""Shows what a caption of a recording points at: a panel, or a tool's view until the replay continues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CaptionGuide:
-    """Follows the captions as they speak.
+    """Goes to the panel or view that each caption of a replay points at.
 
     Args:
         main: The main screen.
@@ -26,14 +26,14 @@ class CaptionGuide:
         self._main = main
         self._told: Caption | None = None
         self._due = False
-        """True if what the caption points at has not been gone to: a race may begin after it."""
+        """True until the guide has gone where the caption points: a race may begin only after the caption."""
         self._opened: View | None = None
-        """The screen that was opened for a caption."""
+        """The view that was opened for a caption."""
         self._pictures, self._at = 0, 0
-        """Number of changes of the main screen, and of entries, that were on show then."""
+        """Number of the recording's main screen changes, and of entries, shown when that view was opened."""
 
     def follow(self) -> None:
-        """Go where the caption that speaks now points; leave what was opened for the one before."""
+        """Go where the current caption points; leave the view that was opened for an earlier one."""
         told = self._main.controller.transport.telling
         if told is not self._told:
             self._told, self._due = told, told is not None and bool(told.tool)
@@ -53,7 +53,7 @@ class CaptionGuide:
 
     @property
     def _shown(self) -> int:
-        """Number of changes of the main screen that are on show."""
+        """Number of the recording's main screen changes that were shown so far."""
         player = self._player
         return player.file.stops.pictures(player.position) if player is not None else 0
 
@@ -63,7 +63,7 @@ class CaptionGuide:
         return playback.player if playback is not None else None
 
     def _go(self, place: str) -> None:
-        """Go to a panel, or open the screen of a tool as soon as it has something to show."""
+        """Go to a panel, or open a tool's view as soon as it has something to show."""
         main, opened = self._main, self._main.open_view
         if place in main.arrangement.by_id:
             self._due = False
@@ -75,7 +75,7 @@ class CaptionGuide:
             main.call_later(self._open_view, action, place)
 
     def _action(self, place: str) -> Action | None:
-        """The action that opens a view on what was recorded: that of its id, or else the first of its tool."""
+        """The action that opens a recorded view: the one with that id, or else the first of its tool."""
         main, own = self._main, self._main.table.tool(place).id if place in self._main.table else place
         found = (tool for tool in main.table.tools if tool.id in (place, own))
         every = (each for tool in found for each in recorded_actions(tool, main.actions[tool.id]))
@@ -95,5 +95,5 @@ class CaptionGuide:
 
 
 def recorded_actions(tool: Tool, own: ToolActions) -> list[Action]:
-    """The actions that open a view of a tool that has something to show without an engine."""
+    """A tool's actions that open a view of something that was recorded."""
     return [each for each in tool.opening if each.recorded(own) and not refusal(each, own.controller, own)]

@@ -1,4 +1,4 @@
-"""The pages of the help: names, titles and what each tells. Their texts are read when they are opened."""
+"""The pages of the help: names, titles and contents. Their texts are read when they are opened."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ TOPICS: tuple[tuple[str, str, str], ...] = (
     ("limits", "Limits", "what the program can't do, and what was not tried"),
     ("terms", "Terms", "each word with its one meaning"),
 )
-"""The others: place in `help` without the ending, title, and what the page tells."""
+"""The other pages: path in `help` without the ending, title, and contents."""
 _PICTURE = r"(?m)^!\[.*\n\n?"
 
 
 def page(name: str) -> str:
-    """The Markdown of one page of the help, by its place in `help` without the ending; without its pictures."""
-    from importlib import resources  # 1 ms of the start
+    """The Markdown of one page of the help without its pictures, by its path in `help` without the ending."""
+    from importlib import resources  # saves 1 ms at the start
 
     text = (resources.files("inspector") / "help" / f"{name}.md").read_text(encoding="utf-8")
     return re.sub(_PICTURE, "", text)

@@ -62,19 +62,19 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer", bound=Record)
 Asked = Replies[Answer]
-"""Asks the engine about the model that is looked at, and keeps what it answered."""
+"""Asks the engine about a model, and keeps its answers."""
 Notice = list[tuple[str, Style]]
 LOW, TALL = 16, 30
-"""Rows of a screen from which on there is room for one line of text, and for two."""
+"""Rows of the view from which there is room for one line of text, and for two."""
 TITLED = 6
 """Cells of a frame's line beside its title."""
 TOLD = 0.01
-"""The least share whose number is written under its token."""
+"""The smallest share with a number under its token."""
 GAP = "⋮ "
-"""The mark of a line above which lines are left out."""
+"""Mark of a line if the lines before it are left out."""
 
 
-# ---- what is said: checks and costs, and why there is nothing to show ---------------------------
+# ---- sentences: checks and costs, and why there is nothing to show ------------------------------
 
 
 def label_at(path: Sequence[Item], place: int = -1) -> str:
@@ -88,10 +88,10 @@ def predicting(selected: Item | None) -> str:
 
 
 def attention_from(head: str, path: Sequence[Item], selected: Item | None, width: int) -> str:
-    """The title of the weights of a head over a path: from which token, to predict which.
+    """The title of a head's attention weights over a path: from which token, to predict which.
 
     Args:
-        head: Its name.
+        head: Name of the head.
         path: Ends with the token that the head looks from.
         selected: See `place_of`.
         width: Cells.
@@ -102,11 +102,11 @@ def attention_from(head: str, path: Sequence[Item], selected: Item | None, width
 
 
 def place_of(path: Sequence[Item], selected: Item | None, width: int) -> str:
-    """A sentence on the token that is looked at, as long as there is room for.
+    """The longest sentence that fits about the token whose forward pass is shown.
 
     Args:
         path: Ends with that token.
-        selected: The token that is predicted from it; None for one to come.
+        selected: The token that is predicted from it; None for the next one.
         width: Cells.
     """
     if not path:
@@ -126,11 +126,11 @@ def under_way(answers: Asked[Any]) -> str:
 
 
 def told(answers: Asked[Any], key: Hashable, width: int) -> str:
-    """The checks of an answer and its costs; or why it isn't there, or how far it is.
+    """The checks of an answer and its costs; or the error instead of it, or its progress.
 
     Args:
-        answers: That it is among.
-        key: What it is about.
+        answers: The answers to look in.
+        key: Key of the answer.
         width: Cells of the line.
     """
     if (answer := answers.get(key)) is not None:
@@ -140,7 +140,7 @@ def told(answers: Asked[Any], key: Hashable, width: int) -> str:
 
 
 def noticed(notice: Notice, middle: bool = False) -> Drawn:
-    """A notice as a block of a document, in the middle of what it is instead of, or in lines."""
+    """A notice as a block of a document: as lines, or in the middle of the space of what it replaces."""
 
     def draw(painter: Painter, width: int, height: int) -> list[Row]:
         if middle:
@@ -151,7 +151,7 @@ def noticed(notice: Notice, middle: bool = False) -> Drawn:
 
 
 def why_missing(on: Canvas, facts: CaptureFacts | None, failure: Failure | None) -> Notice:
-    """Why an answer isn't shown: a check that it failed, or the error instead of one; empty without either."""
+    """Why an answer isn't shown: the check that it failed, or the error instead of it; empty without either."""
     bad, muted = on.ink("bad"), on.ink("muted")
     if facts is not None and (failed := facts.failed) is not None:
         where = f" ({visible(failed.where)})" if failed.where else ""
@@ -170,10 +170,10 @@ def instead_of(on: Canvas, answers: Asked[Any], key: Hashable, waiting: str) -> 
     """Why an answer isn't shown; empty if it can be.
 
     Args:
-        on: Its styles.
-        answers: The answers that it is among.
-        key: Its key.
-        waiting: The sentence while there is none; printable.
+        on: The canvas with the styles.
+        answers: The answers to look in.
+        key: Key of the answer.
+        waiting: The sentence until there is one; printable.
     """
     answer = answers.get(key)
     said = why_missing(on, answer.facts if answer is not None else None, answers.failure(key))
@@ -181,7 +181,7 @@ def instead_of(on: Canvas, answers: Asked[Any], key: Hashable, waiting: str) -> 
 
 
 def not_recorded(on: Canvas) -> Notice:
-    """There is no answer in a recording."""
+    """The notice that a recording doesn't contain the answer."""
     return [
         ("This view of this token was not recorded.", on.rich_style),
         (
@@ -195,13 +195,13 @@ def not_recorded(on: Canvas) -> Notice:
 
 
 class TokenHeat(PanelCanvas):
-    """Tokens with their shares as heat, and as numbers in a row under the text where there is room."""
+    """Tokens colored by their shares, which are also written under the text if there is room."""
 
     class Clicked(Message):
         """A token was clicked.
 
         Args:
-            place: In the path, from 0.
+            place: Place in the path, from 0.
         """
 
         def __init__(self, place: int) -> None:
@@ -222,9 +222,9 @@ class TokenHeat(PanelCanvas):
 
         Args:
             title: Printable.
-            items: The path up to the token that is looked at, which is drawn as the cursor.
-            shares: A number from -1 to 1 for each token; none for no heat. What is below 0 has colours of its own.
-            marked: Places of tokens that are drawn reversed, and whose lines come first where there is no room for all.
+            items: The path up to the token whose forward pass is shown, which is drawn as the cursor.
+            shares: A number from -1 to 1 for each token, with other colours below 0; empty for no colours.
+            marked: Places of tokens to draw in reverse; their lines are kept first if there is no room for all.
         """
         self._items, self._named, self._marked = items, title, marked
         self._shares = (*shares, *repeat(0.0, len(items) - len(shares))) if shares else ()
@@ -267,7 +267,7 @@ class TokenHeat(PanelCanvas):
             self.post_message(self.Clicked(place))
 
     def _places(self, lines: Sequence[WrappedLine], room: int) -> Sequence[int]:
-        """The lines on show: the last, where the token is, and of the others those with the largest shares."""
+        """The lines on show: the last, with the token that is looked at, and the others with the largest shares."""
 
         def hottest(place: int) -> tuple[float, int]:
             slots = [piece.slot for piece in lines[place].pieces]
@@ -299,18 +299,18 @@ SCROLLS = note("pageup pagedown", "Scroll.")
 
 
 def page(id: str, hint: str | Callable[[Any], str], worth: int = 7) -> Action:
-    """The key of another page of the view, or of something else of the tab, for the line of keys.
+    """The key of another page of the view, or of another view of the tab, for the line of keys.
 
     Args:
-        id: Of the action of the main screen.
-        hint: Its word.
-        worth: In that line.
+        id: Id of the action of the main screen.
+        hint: Its word in the line of keys.
+        worth: Its worth in that line.
     """
     return Action(id, run=lambda own: own.host.press(id), hint=hint, worth=worth, place=80, listed=False)
 
 
 def walking(help: str = "Look at another token.") -> tuple[Action, ...]:
-    """The actions that go along the text, as on the main screen.
+    """The actions that move along the text, as on the main screen.
 
     Args:
         help: The sentence about them.
@@ -334,11 +334,11 @@ def look_table(
     """The table of a view that looks inside the model.
 
     Args:
-        title: Of its section in the help.
-        actions: Its own.
-        text: What the help says besides.
-        leave: Of the key that leaves.
-        shared: Whether the section has rows for what all these screens can do.
+        title: Title of its section in the help.
+        actions: The view's own actions.
+        text: Further text for the help.
+        leave: The sentence about the key that leaves.
+        shared: Whether the section has rows for the actions that all these views have.
         told: Whether the help has a section for it.
     """
     return screen_table(
@@ -357,20 +357,20 @@ def look_table(
 
 
 class InsideView(View, Generic[Answer]):
-    """Looks at the forward that made the candidates of the selected token. The views differ in what they ask and draw.
+    """Shows the forward pass that predicted the selected token. The subclasses differ in what they ask and draw.
 
     Args:
         host: The main screen.
-        answers: Asks the engine and keeps what it answered.
+        answers: Asks the engine, and keeps its answers.
     """
 
     AUTO_FOCUS = "#inside-view"
     HEATS: ClassVar[bool] = False
-    """True if the text above the view has colours of its own: one without is named alone where it stands beside."""
+    """True if the text above the view has numbers and colours of its own, which take more rows."""
     ASKS: ClassVar[bool] = True
     """True if the view is about a token; one of the whole model has no text above it."""
     OF_BOTH: ClassVar[bool] = True
-    """True if the second model can be looked at, too; a view that changes a forward pass is of the session's model."""
+    """True if the view can show the second model, too; one that changes a forward pass shows the session's alone."""
     text = getters.query_one("#inside-text", TokenHeat)
     view = getters.query_one("#inside-view", PageView)
 
@@ -378,27 +378,27 @@ class InsideView(View, Generic[Answer]):
         super().__init__(host)
         self.answers = answers
         self.node = self.timeline.before
-        """The token whose forward is looked at: the candidates on the main screen come from it. This and what follows
-        is what is looked at, and what is known of it: see `look`."""
+        """The token whose forward pass is shown: the candidates on the main screen come from it. `look` sets this and
+        the attributes below."""
         self.path: Sequence[Item] = ()
         """The tokens up to that one."""
         self.looked: LockstepOpened | None = None
-        """The second model, where it is the one that is looked at."""
+        """The second model, if that is the one that is looked at."""
         self.candidates: Sequence[Candidate] = ()
-        """Predictions of the model that is looked at for the place after the token, as far as they are known."""
+        """Predictions after the token by the model that is looked at; empty if they aren't known."""
         self.wanted: tuple[Hashable, Command] | None = None
         """The question about the token; None if there is none."""
         self.answer: Answer | None = None
         self.failure: Failure | None = None
         """Why there is no answer."""
         self.checks: CaptureFacts | None = None
-        """Checks and times of the answer, where it has some."""
+        """Checks and times of the answer, if it has any."""
         self.failed: Check | None = None
-        """The check that it failed."""
+        """The check that the answer failed."""
         self.other_word = ""
-        """The word for the key that goes to the other one of two models; empty if that can't be looked at here."""
+        """The hint of the key that switches between two models; empty if this view can't."""
 
-    # ---- what a view says -----------------------------------------------------------------------
+    # ---- what a view provides -------------------------------------------------------------------
 
     def question(self) -> tuple[Hashable, Command] | None:
         """The key of the question about the present token, and the command; None if nothing can be asked."""
@@ -409,12 +409,12 @@ class InsideView(View, Generic[Answer]):
         raise NotImplementedError
 
     def heat(self, answer: Answer) -> tuple[str, Sequence[float], Collection[int]]:
-        """The meaning of the colours of the text, a share for each of its tokens, none for no colours, and the places
-        of those that are marked."""
+        """The meaning of the text's colours, a share for each token (empty for no colours), and the places of the
+        marked tokens."""
         return "", (), ()
 
     def newest(self) -> tuple[Answer, Sequence[Item]] | None:
-        """The answer that was looked at last, the one about the selected token first, and the path to its token."""
+        """The answer about the selected token, or else the latest one, and the path to its token."""
         read: Any = self.answers.newest(self.timeline.before)
         tree = self.timeline.tree
         return (read, tree.path(read.node)) if read is not None and read.node in tree.nodes else None
@@ -424,7 +424,7 @@ class InsideView(View, Generic[Answer]):
         return self.offered(*newest) if newest is not None else None
 
     def offered(self, answer: Answer, path: Sequence[Item]) -> OfferedHeat | None:
-        """The heat of an answer about the last token of a path: see `View.heat_of_text`."""
+        """The token shares of an answer about the last token of a path: see `View.heat_of_text`."""
 
     def heading(self, answer: Answer | None) -> str:
         """The title of the view's frame; printable."""
@@ -434,20 +434,20 @@ class InsideView(View, Generic[Answer]):
         """Rows of the text above the view, its frame included; 0 for none.
 
         Args:
-            needed: Those that it has with its numbers; 0 where it has no colours and numbers of its own.
+            needed: Rows of the whole text with its numbers; 0 if it has no colours and numbers of its own.
         """
         if self.area.height < LOW or not self.ASKS:
             return 0
         if self.area.width < self.app.size.width:
-            return 1  # the text beside it is the same: the line names the token alone
+            return 1  # the same text is beside it: the line only names the token
         return 3 if self.area.height < TALL else 4
 
     def continue_under(self, command: HoldInterventions, scope: Scope = "token") -> None:
-        """Leave, and have the session continue under interventions, from its last token on.
+        """Leave, and let the session continue under interventions, from its last token on.
 
         Args:
-            command: Has them.
-            scope: That they were tried in.
+            command: The command with the interventions.
+            scope: The scope that they were tried with.
         """
         host, live = self.host, self.live
         self.leave()
@@ -465,11 +465,11 @@ class InsideView(View, Generic[Answer]):
 
     @property
     def intervened(self) -> bool:
-        """True if the view is about a token that was computed under interventions."""
+        """True if the token that is looked at was computed under interventions."""
         return self.ASKS and bool(self.path) and self.timeline.tree.under(self.path[-1]) is not None
 
     def _not_intervened(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """Advice at such a token."""
+        """The rows of advice at a token that was computed under interventions."""
         units = self.timeline.tree.under(self.path[-1]) or ()
         words = interventions_words(units) or "interventions that were not recorded"
         tool = "steering" if any(each.direction is not None for each in units) else "interventions"
@@ -491,7 +491,7 @@ class InsideView(View, Generic[Answer]):
     # ---- what is looked at ------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Find what is looked at now, and what is known of it: at the beginning of each showing, key and click."""
+        """Update the attributes about the token that is looked at; called first for each redraw, key and click."""
         timeline = self.timeline
         second = timeline.of(SecondModelSoFar)
         self.node, self.path = timeline.before, timeline.items[: timeline.slot]
@@ -507,7 +507,7 @@ class InsideView(View, Generic[Answer]):
             self.found(self.answers.get(self.wanted[0]), self.answers.failure(self.wanted[0]))
 
     def found(self, answer: Answer | None, failure: Failure | None) -> None:
-        """Take in what is known of what is looked at: an answer with its checks, or why there is none."""
+        """Set the answer with its checks, or the reason why there is none."""
         self.answer, self.failure = answer, failure
         facts = getattr(answer, "facts", None)
         self.checks = facts if isinstance(facts, CaptureFacts) else None
@@ -520,7 +520,7 @@ class InsideView(View, Generic[Answer]):
 
     @property
     def facts(self) -> ModelFacts | None:
-        """About the model that is looked at."""
+        """Facts about the model that is looked at."""
         return self.looked.facts if self.looked is not None else self.timeline.facts
 
     # ---- showing ----------------------------------------------------------------------------------
@@ -532,7 +532,7 @@ class InsideView(View, Generic[Answer]):
     def show(self) -> None:
         """Show everything, now; ask for what isn't known."""
         self.look()
-        running = self.timeline.phase is Phase.RUNNING  # a run goes first: what it rests at is looked at
+        running = self.timeline.phase is Phase.RUNNING  # asked once the run rests, so as not to delay it
         if self.live and not running and not self.intervened and (self.path or not self.ASKS):
             self.ask()
         needed = 2 * len(self.text.wrapped(self.path, self.area.width - 4)) + 2 if self.HEATS else 0
@@ -563,7 +563,7 @@ class InsideView(View, Generic[Answer]):
         return centred(self._instead(on), width, height)
 
     def _instead(self, on: Canvas) -> Notice:
-        """The reason that there is nothing to show, with advice."""
+        """The reason why there is nothing to show, with advice."""
         if self.ASKS and not self.path:
             return [
                 ("The model reads nothing before the first token: there is nothing to show.", on.rich_style),
@@ -576,7 +576,7 @@ class InsideView(View, Generic[Answer]):
         return [("The model computes this token again, on a copy of the KV cache.", on.rich_style)]
 
     def situation(self) -> str:
-        """The checks of what is shown, and what it cost; or what is going on."""
+        """The checks and costs of the answer; or the error instead of it, or its progress."""
         if self.checks is not None:
             return checked(self.checks, self.app.size.width - 2)
         return visible(self.failure.message) if self.failure is not None else under_way(self.answers)
@@ -584,7 +584,7 @@ class InsideView(View, Generic[Answer]):
     # ---- keys ---------------------------------------------------------------------------------------
 
     async def perform(self, action: Action) -> None:
-        """Do something with what is looked at now."""
+        """Do an action on the token that is looked at now."""
         self.look()
         await super().perform(action)
 
@@ -594,13 +594,13 @@ class InsideView(View, Generic[Answer]):
         self.host.changed()
 
     def look_at(self, slot: int | None) -> None:
-        """Look at a token: the second slot for the first one, since nothing went through the model before it."""
+        """Look at the token in a slot of the timeline; None for the last token."""
         self.timeline.select(slot)
         self.host.changed()
 
     @on(TokenHeat.Clicked)
     def _token_clicked(self, message: TokenHeat.Clicked) -> None:
-        """Do with a token that was clicked what the view does."""
+        """Choose a token that was clicked."""
         self.look()
         self.choose_token(message.place)
         self.changed()
@@ -609,12 +609,12 @@ class InsideView(View, Generic[Answer]):
         """Look at a token that was clicked: the text then ends with it.
 
         Args:
-            place: In the path, from 0.
+            place: Place in the path, from 0.
         """
         self.look_at(place + 1)
 
     def other_model(self) -> None:
-        """Look at the other one of two models."""
+        """Switch between the session's model and the second one."""
         if not self.OF_BOTH:
             self.say(with_keys("Changes here apply only to the session's model. {next_view} shows another"))
         elif self.timeline.of(SecondModelSoFar).switch():
@@ -624,10 +624,10 @@ class InsideView(View, Generic[Answer]):
             self.say(with_keys("No second model is open: {second_model} opens one"))
 
     def leave(self) -> None:
-        """Leave; what is computed stops."""
+        """Leave; a computation under way stops."""
         self.drop()
         self.dismiss()
 
     def drop(self) -> None:
-        """Have what is computed stop."""
+        """Stop a computation under way."""
         self.answers.drop()

@@ -1,4 +1,4 @@
-"""All keys of a main screen: the tables of the tools as one, what an action waits for, and the help on keys."""
+"""All keys of a main screen: the combined tables of the tools, the reasons for refusals, and the help on keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from inspector.state.timeline import Phase
 from inspector.widgets.actions import Action, ActionTable, Needs, Offered, refuse_doubles, section
 
 Context = tuple[str, ActionTable]
-"""Actions that hold for a while, after the id of their tool."""
+"""Id of a tool, and a table of its actions that apply for a while."""
 OPENING = "A recording is being opened. Wait a moment"
 MOUSE = ActionTable(
     "Mouse",
@@ -63,7 +63,6 @@ def key_table(tools: Sequence[Tool]) -> KeyTable:
 
 
 def panels_of(tools: Sequence[Tool]) -> Iterator[PanelPlace]:
-    """The panels of some tools."""
     for tool in tools:
         if tool.panel is not None:
             yield PanelPlace(tool.id, tool.title, Place.ANSWER, tool.opener)
@@ -73,10 +72,10 @@ class KeyTable:
     """The actions of a main screen.
 
     Args:
-        tools: Theirs.
+        tools: The tools with these actions.
 
     Raises:
-        ValueError: Two of them claim one key, or one id.
+        ValueError: Two actions claim the same key, or the same id.
     """
 
     def __init__(self, tools: Sequence[Tool]) -> None:
@@ -84,12 +83,12 @@ class KeyTable:
         self.named = {tool.id: tool for tool in tools}
         """The tools by their ids."""
         self.contexts = [(tool.id, table) for tool in reversed(self.tools) for table in tool.contexts]
-        """All of them, the topmost first, each with the id of its tool."""
+        """All contexts, the topmost first."""
         self._holding = {
             tab: [(tool.id, each) for tool in tools for each in tool.actions if each.holds(tab)]
             for tab in TABS
         }
-        """The actions that hold in a tab, by its key, each with the id of its tool."""
+        """The actions that apply in a tab, by the tab's key, each with the id of its tool."""
         for tab, name in TABS.items():
             refuse_doubles(f"in the tab {name}", self._holding[tab])
         self._by_id = {each.id: (tool, each) for tool in tools for each in tool.actions}
@@ -99,14 +98,14 @@ class KeyTable:
         order = {id: place for place, id in enumerate(KEYS)}
         every = sorted(
             (each for _, each in self._by_id.values()),
-            # those of the tab alone come first
+            # actions of a tab come before those of all tabs
             key=lambda each: (not each.tabs, order[each.id]),
         )
         self.views: Mapping[str, Sequence[Action]] = {
             tab: [each for each in every if each.view and self._tab(each) == tab] for tab in TABS
         }
-        """The actions that show an answer, by the key of their tab, in the order of `inspector.keys`; what holds
-        everywhere comes last."""
+        """The actions that show an answer, by the key of their tab, in the order of `inspector.keys`; those that apply
+        in every tab come last."""
 
     def __getitem__(self, id: str) -> Action:
         return self._by_id[id][1]
@@ -120,16 +119,17 @@ class KeyTable:
 
     @property
     def actions(self) -> list[Action]:
-        """The actions in the order of the help: those that hold everywhere, then by tab, then as the tools come."""
+        """The actions in the order of the help: those of every tab, then tab by tab, in the order of the tools."""
         return sorted((each for _, each in self._by_id.values()), key=lambda each: each.tabs[:1])
 
     @property
     def tables(self) -> Iterator[ActionTable]:
-        """The tables of the tools' contexts, views and dialogs; imports these."""
+        """The tables of the tools' contexts, views and dialogs; imports the views and dialogs."""
         return (table for tool in self.tools for table in (*tool.contexts, *tool.tables))
 
     def places(self) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """Places where actions hold together, as the end of a sentence, and their usual keys by their ids."""
+        """The places that share a set of keys: the place as the end of a sentence, and the default keys by action
+        id."""
         yield "in every tab", {each.id: KEYS[each.id] for each in self.actions if not each.tabs}
         for tab, name in TABS.items():
             yield f"in the tab {name}", {each.id: KEYS[each.id] for each in self.actions if each.holds(tab)}
@@ -138,26 +138,27 @@ class KeyTable:
             yield where, {each.id: KEYS[each.id] for each in table.actions if each.id}
 
     def _tab(self, action: Action) -> str:
-        """Key of the tab that an answer stands in: one that holds everywhere is with its tool's first one."""
+        """Key of the tab with an action's answer; for an action of every tab, that of its tool's opener."""
         tool = self.tool(action.id)
         return action.tabs or (self[tool.opener].tabs if tool.opener else tool.tab)
 
     def answers(self, tab: str) -> list[str]:
-        """Ids of the actions after which an answer is on show: none that asks first, or switches something in a panel.
+        """Ids of a tab's actions that show an answer at once, without those that ask first or switch something in a
+        panel.
 
         Args:
-            tab: Key of theirs.
+            tab: The tab's key.
         """
         panels = {panel.view for panel in (*PANELS, *panels_of(self.tools))}
         views = (each for each in self.views[tab] if not each.view.endswith("…"))
         return [each.id for each in views if each.opens or each.id in panels]
 
     def on_row(self, id: str) -> str:
-        """Id of the action whose word in the line under the tabs stands for an answer: its own, or that of the view of
-        which it is a page.
+        """Id of the action that stands for an answer in the line under the tabs: the one that shows it, or the one of
+        the view of which it is a page.
 
         Args:
-            id: Of the action that shows the answer.
+            id: Id of the action that shows the answer.
         """
         if id not in self or self[id].view or not self[id].opens:
             return id
@@ -171,7 +172,7 @@ class KeyTable:
         """The label of the action that opens a tool.
 
         Args:
-            id: Of the tool.
+            id: Id of the tool.
         """
         return self.named[id].actions[0].label if id in self.named else ""
 
@@ -180,8 +181,8 @@ class KeyTable:
 
         Args:
             key: As Textual names it.
-            tab: Key of the open one.
-            contexts: Those that hold.
+            tab: Key of the open tab.
+            contexts: The contexts that apply, the topmost first.
         """
         for _, table in contexts:
             for each in table.actions:
@@ -199,14 +200,15 @@ class KeyTable:
         return f"Press {', '.join(found)}" if found else ""
 
     def now(self, id: str, contexts: Iterable[Context]) -> tuple[tuple[str, Action], tuple[str, Action]]:
-        """The meaning of an action now, and its usual one, which says what it needs: each after the id of its tool.
+        """An action as it works now, and as it works outside all contexts, which tells what it needs; each with the id
+        of its tool.
 
         Args:
-            id: Of the action.
-            contexts: Those that hold.
+            id: Id of the action.
+            contexts: The contexts that apply, the topmost first.
 
         Raises:
-            KeyError: There is none.
+            KeyError: There is no such action.
         """
         usual = (self._by_id[id][0].id, self._by_id[id][1]) if id in self._by_id else None
         for tool, table in contexts:
@@ -220,12 +222,12 @@ class KeyTable:
     def levels(
         self, tab: str, contexts: Iterable[Context], owners: Mapping[str, ToolActions]
     ) -> Iterator[Iterable[Offered]]:
-        """The actions that hold now, the topmost first: the contexts, and under them the main screen's own.
+        """The actions that apply now, the topmost first: those of the contexts, then those of the main screen.
 
         Args:
-            tab: Key of the open one.
-            contexts: Those that hold.
-            owners: The tools' actions.
+            tab: Key of the open tab.
+            contexts: The contexts that apply, the topmost first.
+            owners: The tools' actions, by the ids of the tools.
         """
         for tool, table in contexts:
             yield zip(repeat(owners[tool]), table.actions, strict=False)
@@ -236,7 +238,7 @@ class KeyTable:
 
 
 def available(action: Action, controller: Controller) -> bool:
-    """True if an action is not to be greyed."""
+    """True if an action isn't greyed."""
     if action.needs and controller.opening:
         return False
     if Needs.MODEL in action.needs and controller.timeline.facts is None and not action.refusal:
@@ -246,7 +248,7 @@ def available(action: Action, controller: Controller) -> bool:
 
 
 def lacking(action: Action, controller: Controller) -> str:
-    """The reason that the current model has nothing of what an action shows, with advice; empty if it may have some."""
+    """Why an action has nothing to show for the current model, with advice; empty if it may have something."""
     if action.lacks is None:
         return ""
     timeline = controller.timeline
@@ -256,10 +258,10 @@ def lacking(action: Action, controller: Controller) -> str:
 
 
 def refusal(action: Action, controller: Controller, own: ToolActions) -> str:
-    """The reason that an action can do nothing now, with advice; printable, empty if it can.
+    """The reason why an action can't be done now, with advice; printable, empty if it can.
 
     Args:
-        action: That is wanted.
+        action: The action.
         controller: The session on the screen.
         own: The actions of its tool.
     """
@@ -275,7 +277,7 @@ def refusal(action: Action, controller: Controller, own: ToolActions) -> str:
 
 
 def _has_distribution(action: Action, controller: Controller) -> bool:
-    """True if a distribution is on show, where an action needs one."""
+    """True if a distribution is on show, or the action needs none."""
     if Needs.DISTRIBUTION not in action.needs or controller.stepping:
         return True
     if controller.timeline.phase is Phase.RETURNING:
@@ -284,7 +286,7 @@ def _has_distribution(action: Action, controller: Controller) -> bool:
 
 
 def _not_yet(action: Action, controller: Controller) -> str:
-    """The event that an action waits for, in a sentence."""
+    """A sentence with the event that an action waits for."""
     timeline = controller.timeline
     match timeline.phase:
         case Phase.RETURNING:
@@ -312,15 +314,15 @@ def _not_yet(action: Action, controller: Controller) -> str:
 def keys_markdown(
     table: KeyTable, first: Sequence[ActionTable] = (), tab: str = "", view: Action | None = None
 ) -> str:
-    """The page of keys: what is on show and its keys, a table for each tab, then what the tools have of their own.
+    """The help page of keys: the answer on show and its keys, a table for each tab, then the tools' other tables.
 
-    `inspector/help/keys.md` is that of the tools that come with the program.
+    `inspector/help/keys.md` is this page for the built-in tools.
 
     Args:
         table: All keys.
-        first: The tables that it begins with.
-        tab: The open tab, whose keys come next; empty for those that hold everywhere.
-        view: The action that shows the answer on show; None for none.
+        first: Tables to begin with.
+        tab: Key of the open tab, whose table comes before the others; empty for the keys of every tab.
+        view: The action of the answer on show, if any.
     """
     if view is not None:
         tool = table.tool(view.id)
@@ -337,18 +339,18 @@ def _sections(tables: Iterable[ActionTable]) -> Iterator[str]:
 
 
 def _groups(table: KeyTable) -> Iterator[tuple[str, str]]:
-    """The sections of the main screen: what holds everywhere, then each tab, with its digit; a row for each action."""
+    """The digit and the section of each tab, with a row for each action; first the keys of every tab, without digit."""
     order, way = {id: place for place, id in enumerate(KEYS)}, key_for("next_view")
     ordered = sorted(table.actions, key=lambda each: (each.tabs[:1], order.get(each.id, len(order))))
     for tabs, actions in groupby(ordered, key=lambda each: each.tabs[:1]):
-        # an answer without a key of its own: the way to it
+        # an answer without a key is reached with `next_view`
         rows = (f"| `{each.shown or way}` | {_named(each)} |" for each in actions)
         title = f"{tabs} {TABS[tabs]}" if tabs else "In every tab"
         yield tabs, "\n".join(("", f"## {title}", "", "| key | what it does |", "|---|---|", *rows))
 
 
 def _named(action: Action) -> str:
-    """The sentence on an action after its name, or with it as its first words."""
+    """An action's sentence after its name in bold, which is not repeated if the sentence begins with it."""
     name, rest = action.label, action.told[len(action.label) :]
     begins = action.told.casefold().startswith(name.casefold()) and rest[:1] == " "
     return f"**{name}**{rest}" if begins else f"**{name}.** {action.told}"

@@ -1,4 +1,4 @@
-"""The panels on screen: which are shown, and where, by the size of the terminal and what the user looks at."""
+"""The panels on screen: which are shown and where, by the size of the terminal and the user's choices."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
 
 MINIMUM = (40, 10)
-"""Columns and rows."""
+"""Minimum columns and rows of the terminal."""
 
 
 class Layout(Enum):
     """A kind of layout; the value is the style class of the screen."""
 
     TINY = "tiny"
-    """Too small for anything but saying so."""
+    """Too small: only a message is shown."""
     SINGLE = "single"
     """One panel at a time."""
     BESIDE = "beside"
-    """The text, and the answer at its side."""
+    """The text, and the answer beside it."""
     STACK = "stack"
     """The text, and the answer under it."""
     GRID = "grid"
-    """The text over the steps, and the answer at their side, perhaps over KV cache and time."""
+    """The text over the steps, and beside them the answer, which may have KV cache and time under it."""
 
 
 WIDE = 100
-"""Columns from which on text and answer stand side by side with room for both."""
+"""Columns from which a terminal with at least 18 rows has text and answer side by side."""
 TALL = 32
-"""Rows from which a terminal is not low."""
+"""Rows from which a terminal counts as tall, with room for more lines."""
 
 
 def layout_for(width: int, height: int, enlarged: bool = False) -> Layout:
-    """The arrangement for a terminal of so many columns and rows.
+    """The layout for the size of a terminal.
 
     Args:
         width: Columns.
@@ -57,22 +57,18 @@ def layout_for(width: int, height: int, enlarged: bool = False) -> Layout:
 
 
 class Place(Enum):
-    """The place of a panel."""
-
     TEXT = "text"
     STEPS = "steps"
-    """Under the text where there is room, or else an answer."""
+    """The steps: under the text if there is room, or else an answer."""
     UPPER = "upper"
-    """The first answer: the candidates."""
+    """The candidates: the first answer."""
     LOWER = "lower"
-    """Under the candidates where there is room, or else a line each, or an answer: KV cache and time."""
+    """KV cache and time: under the candidates if there is room, or else one line each, or an answer."""
     ANSWER = "answer"
-    """A tool's: an answer and nothing else."""
+    """A tool's panel: shown only as the answer."""
 
 
 class PanelPlace(Struct, frozen=True):
-    """One panel of the screen."""
-
     id: str
     name: str
     """The name at the end of the status line, if one panel is shown at a time."""
@@ -82,7 +78,7 @@ class PanelPlace(Struct, frozen=True):
 
 
 class Arrangement:
-    """The panel that the user is at, and the one that answers the question of the open tab.
+    """The user's choice of panels: the current one, and the one that answers the open tab's question.
 
     Args:
         panels: All panels; the first is the text.
@@ -95,18 +91,18 @@ class Arrangement:
         """Ids of the panels of each place."""
         self.text = panels[0].id
         self.first = next(panel.id for panel in panels if panel.place is Place.UPPER)
-        """The first answer, to which `close` comes back."""
+        """Id of the first answer, to which `close` returns."""
         self.current = self.text
         self.answer = self.first
         """Id of the panel that is the answer."""
         self.dialog = ""
-        """The tool's panel that an open dialog of the tool leaves in sight; empty for none."""
+        """Id of the tool's panel that an open dialog leaves visible; empty for none."""
         self.enlarged = False
         self.alone = False
         """True if the text and the answer are shown alone."""
 
     def go(self, panel: str, layout: Layout) -> None:
-        """Make a panel the current one, and the answer, unless it is the text, or has a place of its own."""
+        """Make a panel the current one, and also the answer, unless it is the text or has its own place in the grid."""
         beside = self.by_id[panel].place is Place.STEPS and layout is Layout.GRID
         self.alone = self.alone and not beside
         self.current = panel
@@ -124,10 +120,10 @@ class Arrangement:
             self.current = self.text
 
     def shown(self, layout: Layout, answer: str, tall: bool) -> frozenset[str]:
-        """The panels on screen.
+        """Ids of the panels on screen.
 
         Args:
-            layout: The arrangement.
+            layout: The layout.
             answer: Id of the panel that is the answer.
             tall: Whether the terminal has many rows.
         """
@@ -141,12 +137,12 @@ class Arrangement:
         return frozenset({self.text, answer, *self.of[Place.LOWER], *beside})
 
     def lines(self, layout: Layout, answer: str, covered: bool) -> frozenset[str]:
-        """The panels that are one line each, if they are on screen: KV cache and time under another answer.
+        """Ids of the panels that take one line each, if they are on screen: KV cache and time under another answer.
 
         Args:
-            layout: The arrangement.
+            layout: The layout.
             answer: Id of the panel that is the answer.
-            covered: Whether a view covers it.
+            covered: Whether a view covers the answer.
         """
         lower = self.of[Place.LOWER]
         roomy = layout is Layout.GRID and answer in (self.first, *lower) and not covered
@@ -155,7 +151,7 @@ class Arrangement:
 
 
 BELOW, BELOW_LOW = 16, 12
-"""Lines of the panels below; the latter on a low terminal."""
+"""Lines of the lower panels; the latter on a terminal that isn't tall."""
 STACKED = 9
 """Lines of the steps under text and answer, as in inspector.tcss."""
 FRAME = 5
@@ -163,11 +159,11 @@ FRAME = 5
 LEAST_LINES = 4
 """Minimum lines of a panel whose size was changed, its frame included."""
 WHOLE, LEFT = 1000, 400
-"""The width, and the left column's usual share of it: the same for every answer, so that the text keeps its lines."""
+"""The width, and the left column's part of it: the same for every answer, so that the text keeps its lines."""
 LEAST_SHARE, MOST_SHARE = 200, 800
-"""The smallest and the largest share of the left column."""
+"""The smallest and the largest part of the left column."""
 OF_NO_TEXT = "keep"
-"""The answer that can be shown while there is no text yet."""
+"""Id of the answer that can be shown while there is no text yet."""
 ALONE = "Text and one panel. {alone} brings the others back"
 
 
@@ -180,15 +176,15 @@ class PanelPlaces(NamedTuple):
     shown: frozenset[str]
     """Ids of the panels on screen."""
     lines: frozenset[str]
-    """Panels that are one line each, if they are on screen."""
+    """Ids of the panels that take one line each, if they are on screen."""
 
 
 class PanelLayout:
     """Shows, hides, sizes and focuses panels.
 
     Args:
-        screen: Its panels have the ids of the arrangement; `opening` takes the place of the text while there is none.
-        arrangement: The panels that the user looks at.
+        screen: Its panels have the ids of the arrangement; `opening` replaces the text while there is none.
+        arrangement: The user's choice of panels.
     """
 
     def __init__(self, screen: MainScreen, arrangement: Arrangement) -> None:
@@ -200,16 +196,16 @@ class PanelLayout:
         self.waiting = True
         """True if there is no text yet."""
         self.focusing = ""
-        """Id of the panel that was given the focus last, until the screen hears of that."""
+        """Id of the panel that `apply` focused last, until the screen receives the event."""
         self.projected = False
-        """True if a class sees one panel and a card, perhaps in large type."""
+        """True if a narrator shows one panel and the card alone, for a projector."""
 
     @property
     def places(self) -> PanelPlaces:
         """The places of the panels, now or after the next layout.
 
-        The panel of an open dialog is the answer before any other, and no panel is shown that the dialog covers. Beside
-        a view, KV cache and time are one line each, even if one of them was the answer.
+        The panel of an open dialog's tool is the answer, and panels under the dialog are hidden. Beside a view, KV
+        cache and time take one line each, even if one of them was the answer.
         """
         arrangement, own = self.arrangement, self.arrangement.answer
         covered, (width, height) = self._screen.open_view is not None, self._screen.app.size
@@ -225,7 +221,7 @@ class PanelLayout:
 
     @property
     def answer_area(self) -> Region:
-        """The place of a view on the terminal."""
+        """The region of a view on the terminal."""
         places, area, opened = self.places, self._screen.query_one("#panels").region, self._screen.open_view
         if places.layout is not Layout.GRID or (opened is not None and opened.WHOLE):
             return area
@@ -239,9 +235,9 @@ class PanelLayout:
         return "opening" if self.waiting else self.arrangement.text
 
     def apply(self) -> None:
-        """Arrange the panels if anything about that changed, and focus the current one."""
+        """Arrange the panels if their places have changed, and focus the current one."""
         arrangement, places, opened = self.arrangement, self.places, self._screen.open_view
-        # a lesson points at it
+        # true if a lesson points at the text
         about_text = self._screen.query_one(f"#{arrangement.text}").has_class("-spot")
         height = self._screen.query_one("#panels").region.height
         arranged = (
@@ -252,7 +248,7 @@ class PanelLayout:
             self._arranged = arranged
             self._place(places, height or self._screen.app.size.height - FRAME, about_text)
         if opened is not None:
-            return  # it has the focus
+            return  # the view has the focus
         name = self._text if arrangement.current == arrangement.text else arrangement.current
         if self._screen.focused is None or self._screen.focused.id != name:
             self.focusing = name
@@ -260,7 +256,6 @@ class PanelLayout:
 
     @property
     def classes(self) -> dict[str, bool]:
-        """The classes of the screen."""
         opened, layout = self._screen.open_view, self.places.layout
         if opened is not None and opened.WHOLE:
             layout = Layout.STACK
@@ -272,8 +267,8 @@ class PanelLayout:
 
         Args:
             places: The places.
-            room: Lines of all panels: a narrator's card leaves less.
-            about_text: Whether the text has at least half of them.
+            room: Lines for all panels: fewer with a narrator's card.
+            about_text: Whether the text gets at least half of them.
         """
         screen, arrangement, layout = self._screen, self.arrangement, places.layout
         opened = screen.open_view
@@ -283,7 +278,7 @@ class PanelLayout:
         hidden: Collection[str] = ()
         if opened is not None:  # the view covers the answer, or all panels
             hidden = (places.answer,) if layout is Layout.GRID and not opened.WHOLE else tuple(widgets)
-        screen.update_classes(self.classes)  # together: each alone has all styles computed again
+        screen.update_classes(self.classes)  # together, since each update computes all styles again
         for id, widget in widgets.items():
             instead = arrangement.text if self.waiting else "opening"
             of = arrangement.text if id == "opening" else id
@@ -296,23 +291,23 @@ class PanelLayout:
         order = [widgets[id] for id in dict.fromkeys(first)]
         if opened is not None:
             order.insert(order.index(widgets[places.answer]), opened)
-        order += [each for each in grid.children if each not in order]  # views that are going
+        order += [each for each in grid.children if each not in order]  # hidden views
         if list(grid.children) != order:
             grid.sort_children(key=order.index)
         if opened is not None:
             widgets[places.answer] = opened
         self._size(widgets, places, room, about_text)
-        # what is in the grid asks for its layout: Textual keeps the arrangement of the grid's own size
+        # a child requests the layout: Textual reuses the arrangement of a grid whose own size is the same
         widgets["opening"].refresh(layout=True, repaint=False)
 
     def _size(self, widgets: Mapping[str, Widget], places: PanelPlaces, room: int, about_text: bool) -> None:
-        """Size the panels: in a grid text and steps left, the answer and what is under it right.
+        """Size the panels: in a grid, text and steps on the left, the answer and the panels under it on the right.
 
         Args:
-            widgets: By id; that of the answer is the open view, if any.
+            widgets: The panels by id, with the open view, if any, as the answer.
             places: The places.
-            room: Lines of all panels.
-            about_text: Whether the text has at least half of them.
+            room: Lines for all panels.
+            about_text: Whether the text gets at least half of them.
         """
         layout, answer, shown, lines = places
         text, arrangement = self.arrangement.text, self.arrangement
@@ -339,7 +334,7 @@ class PanelLayout:
             spans |= {text: above, **dict.fromkeys(beside, 1 + len(rows) - above)}
             grid.grid_rows = " ".join(map(str, ("1fr", *rows)))
             grid.grid_columns = f"{share}fr {WHOLE - share}fr"
-            grid.grid_size_rows = 1 + len(rows)  # Textual counts no row that is only spanned
+            grid.grid_size_rows = 1 + len(rows)  # Textual doesn't count rows that are only spanned
         elif layout is Layout.STACK and "answer" in sizes:
             steps = [id for id in arrangement.of[Place.STEPS] if id in shown and id != answer]
             below = len(lines & shown) + STACKED * len(steps) + LEAST_LINES
@@ -348,20 +343,20 @@ class PanelLayout:
             widths = {text: f"{share / 10}%", "opening": f"{share / 10}%", answer: f"{(WHOLE - share) / 10}%"}
         for name in ("grid_columns", "grid_rows", "grid_size_rows"):
             own.clear_rule(name)
-        own.merge(grid)  # each by itself would have all panels drawn again
+        own.merge(grid)  # together, since setting each rule would draw all panels again
         for id, widget in widgets.items():
             widget.styles.row_span = spans.get(text if id == "opening" else id, 1)
-            # to clear what was never set has Textual draw the panel again
+            # clearing a rule that was never set would draw the panel again
             if id in heights or widget.styles.inline.has_rule("height"):
                 widget.styles.height = heights.get(id)
             if id in widths or widget.styles.inline.has_rule("width"):
                 widget.styles.width = widths.get(id)
 
     def resize(self, across: int, down: int) -> bool:
-        """Change the share of the left column, or the lines of the panels below, by so many steps.
+        """Change the width of the left column, or the lines of the lower panels, by a number of steps.
 
         Returns:
-            False if this layout has no such share.
+            False if this layout has no such divider.
         """
         places, area = self.places, self._screen.query_one("#panels").region
         text, room = self._screen.query_one(f"#{self._text}").region, area.height
@@ -371,7 +366,7 @@ class PanelLayout:
             return False
         if across and places.layout in (Layout.GRID, Layout.BESIDE):
             columns = text.width + across * max(1, round(area.width / 50))
-            share = -(-WHOLE * columns // max(1, area.width))  # up: Textual cuts it to that many cells
+            share = -(-WHOLE * columns // max(1, area.width))  # up: Textual rounds the width down
             self.sizes["left"] = max(LEAST_SHARE, min(MOST_SHARE, share))
         elif down and places.layout is Layout.GRID and len(places.shown) > 2:
             usual = BELOW if self._screen.app.size.height >= TALL else BELOW_LOW

@@ -1,6 +1,6 @@
-"""Narration beside the panels: a lesson's card, and the line that speaks to an audience.
+"""Narration beside the panels: a lesson's card, and the caption line for an audience.
 
-The narrator is asked first about each key of the screens.
+Each key press goes to the narrator first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from inspector.state.timeline import TO_PREDICT
 from inspector.widgets.actions import Action, ActionTable, Hint, line
 
 MORE = Hint((Action("lesson.read_on"),), "more", 10)
-"""The hint on a card that is longer than its room."""
+"""The hint on a card with more lines than fit."""
 
 
 # ---- the words ----------------------------------------------------------------------------------
@@ -32,39 +32,39 @@ class Narration(Struct, frozen=True):
     body: Content
     hints: tuple[Hint, ...]
     spotlight: str = ""
-    """Panel that matters: its frame is bright and the others are dimmed; empty for none."""
+    """Id of the panel to emphasize: its frame is bright and the others are dimmed; empty for none."""
     hidden: frozenset[str] = frozenset()
     """Parts that the panels conceal: see `Timeline.concealed`."""
     hidden_as: str = TO_PREDICT
-    """Why, for their frames."""
+    """The reason for that, shown in the frames of these panels."""
     projected: bool = False
-    """True if one panel and the card are all that is shown: a projector's font may then be large."""
+    """True if only one panel and the card are shown, which leaves room for a projector's large font."""
     blank: bool = False
     """True if nothing is shown for a while."""
     clock: Callable[[], Content] | None = None
-    """The time, for the frame; asked once a second."""
+    """Returns the time for the card's frame; called once a second."""
     situation: str = ""
-    """The words of the status line: the keys that do something now; printable, empty for its own words."""
+    """The text of the status line: the keys that do something now; printable, empty for the usual text."""
     keys: frozenset[str] = frozenset()
     """The keys that the narrator takes now, as Textual names them."""
     help: tuple[ActionTable, ...] = ()
-    """The tables that the help begins with now."""
+    """The key tables that come first in the help now."""
 
 
 class Narrator(Protocol):
-    """Tells something beside the panels."""
+    """Provides the contents of the card beside the panels."""
 
     def narration(self) -> Narration | None:
         """The contents of the card now; None for no card."""
 
     def takes(self, key: str) -> bool:
-        """Do what a key means to the narrator; returns whether it means anything: then it does nothing else."""
+        """Handle a key; returns whether the narrator did, in which case the key does nothing else."""
 
     def refuses(self, action: Action) -> str:
-        """The reason that an action of the main screen has to wait, with advice; printable, empty for none."""
+        """The reason why an action of the main screen has to wait, with advice; printable, empty if it needn't."""
 
     def leave(self) -> None:
-        """End it: the session goes back to where it was."""
+        """End the narration: the session returns to where it was."""
 
 
 # ---- where it is shown --------------------------------------------------------------------------
@@ -83,13 +83,13 @@ class NarrationCard(VerticalScroll, can_focus=False):
         yield self._body
 
     def on_mount(self) -> None:
-        """Have a timer ready for the time, and the hints know of each new height, whichever layout brings it."""
+        """Create the clock's timer, paused, and update the hints after each change of the height."""
         for height in ("virtual_size", "show_vertical_scrollbar"):
             self.watch(self, height, self._height_changed, init=False)
         self._timer = self.set_interval(1.0, self._show_time, pause=True)
 
     def _height_changed(self) -> None:
-        self.call_after_refresh(self._show_hints)  # by then the room has its new height, too
+        self.call_after_refresh(self._show_hints)  # by then the viewport has its new height, too
 
     def _show_time(self) -> None:
         if (told := self._told) is not None:
@@ -108,7 +108,7 @@ class NarrationCard(VerticalScroll, can_focus=False):
         else:
             self._timer.pause()
         self._show_time()
-        if before is None or not before.body.is_same(narration.body):  # each has all panels laid out again
+        if before is None or not before.body.is_same(narration.body):  # an update lays out all panels again
             self._body.update(narration.body)
             self.scroll_home(animate=False, immediate=True)
         self._show_hints()
@@ -119,7 +119,7 @@ class NarrationCard(VerticalScroll, can_focus=False):
         return self.display and self.max_scroll_y > 0
 
     def page(self, by: int) -> None:
-        """Show the next of its lines, or those before."""
+        """Scroll by a number of pages; a negative one scrolls up."""
         self.scroll_relative(y=by * max(1, self.scrollable_content_region.height), animate=False)
 
     def _show_hints(self) -> None:
@@ -131,7 +131,7 @@ class NarrationCard(VerticalScroll, can_focus=False):
 
 
 class CaptionLine(Static):
-    """A few lines; where there is room on the main screen they stay, so that nothing jumps as captions come and go."""
+    """The caption. A tall screen keeps its lines while there is none, so that nothing jumps."""
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
@@ -142,7 +142,7 @@ class CaptionLine(Static):
 
         Args:
             text: Printable; empty for none.
-            held: Whether room is kept where there is no text.
+            held: Whether its lines stay when there is no text.
         """
         self.set_class(held, "-held")
         self.set_class(bool(text), "-told")

@@ -1,4 +1,4 @@
-"""The main screen: the panels of every session and those of the tools, their keys, and what it does for the tools."""
+"""The main screen: the panels of every session and of the tools, the keys, and the services for tools and views."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ class MainScreen(KeyedScreen[None]):
 
     Args:
         controller: The session on the screen.
-        table: All its keys, with the tools that have them.
+        table: All keys of the screen, and the tools they belong to.
         playback: Recordings shown instead of an engine; None for an application without files.
-        remembered: Preferences to begin with, and their file; None for neither.
+        remembered: Preferences to start with, and their file; None for the defaults, without a file.
     """
 
     AUTO_FOCUS = "#opening"
@@ -95,13 +95,13 @@ class MainScreen(KeyedScreen[None]):
         self.table = table
         self.arrangement = Arrangement((*PANELS, *panels_of(table.tools)))
         self.actions: dict[str, ToolActions] = {}
-        """State and actions of each tool, by its id: see `own` for those that are made when they are first needed."""
+        """State and actions of each tool, by its id; `own` creates those that are made on first use."""
         self._panel_layout = PanelLayout(self, self.arrangement)
         self.playback = playback
         self._looked: dict[str, None] = {}
-        """Ids of the tools whose views were opened, the last one at the end."""
+        """Ids of the tools with views that were opened, the most recent last."""
         self._kept: dict[str, View] = {}
-        """The views that were made, by their places: see `Action.opens`."""
+        """The views created so far, by place (see `Action.opens`)."""
         for tool in self.table.tools:
             self.actions[tool.id] = ToolActions(self) if isinstance(tool.make, str) else tool.make(self)
         self._regions: dict[Widget, Region] = {}
@@ -109,15 +109,14 @@ class MainScreen(KeyedScreen[None]):
         self._early_paints = 0
         """Paints since then with the panels elsewhere."""
         self._opened: View | None = None
-        """The open view."""
         self.tab = next(iter(TABS))
         """Key of the open tab."""
         self._named = ""
-        """The tab that the panels' sentences were written for last."""
+        """Key of the tab for which the panels' sentences name keys."""
         self._last = {tab: next(iter(self.table.answers(tab)), "") for tab in TABS}
-        """The answer that was shown last, by tab; empty if this program has none for it."""
+        """Id of the answer that was shown last, by tab; empty if the tab has none here."""
         self._view = self._last[self.tab]
-        """Id of the action of the answer on show, when that was looked at last."""
+        """Value of `view` when the open tab was last set."""
         self._guide = CaptionGuide(self)
         self.status = StatusLine(id="status")
         self._header = HeaderLine(id="header")
@@ -137,17 +136,17 @@ class MainScreen(KeyedScreen[None]):
         self._bind_all()
         self._stale = self._highlights = False
         self._expects: Timer | None = None
-        """Has everything shown again where the records that are expected don't."""
+        """Shows everything again if the expected records don't arrive in time."""
         self._framed: tuple[object, ...] | None = None
-        """Values that the frame was made from (`_frame_reads`); None if it has to be made again."""
+        """Inputs of the current frame (`_frame_reads`); None if it has to be made again."""
         self._session: object = None
-        """The session in `_frame_reads` that hidden tools were shown last; None if they have to be shown again."""
+        """The session state in `_frame_reads` when hidden tools were shown last; None to show them again."""
         self._records: tuple[object, ...] | None = None
-        """All that the panels of records were drawn of last (`_show_records`)."""
+        """Inputs of the last redraw in `_show_records`."""
         self._shown: frozenset[str] = frozenset()
         """Ids of the panels that are on screen in the frame."""
         self._silent: frozenset[str] = frozenset()
-        """Ids of the actions that a narrator refuses."""
+        """Ids of the actions that a narrator refuses, or whose keys it takes."""
         self.narrator: Narrator | None = None
         """The narrator beside the panels, if any."""
         controller.client.listen(self._run_stopped, BreakpointHit)
@@ -181,7 +180,7 @@ class MainScreen(KeyedScreen[None]):
 
     def on_mount(self) -> None:
         """Arrange the panels before the first layout: each class that changes later costs a layout."""
-        if self._steps.is_attached:  # it is not where a signal ended the program before
+        if self._steps.is_attached:  # it isn't if a signal has ended the program
             self._steps.metric = self._text.metric
         self.screen_layout_refresh_signal.subscribe(self, self._laid_out)
         self.show()
@@ -206,12 +205,12 @@ class MainScreen(KeyedScreen[None]):
         return {panel: panel.region for panel in self._area.children}
 
     def on_unmount(self) -> None:
-        """Keep how everything is left."""
+        """Save the preferences."""
         self._remembered.keep(self.app.theme, self.preferences)
 
     @property
     def preferences(self) -> Preferences:
-        """The state of everything as it is left, the theme apart; also when the panels have gone."""
+        """The current preferences without the theme; available even after the panels were removed."""
         sizes, pace, text = dict(self._panel_layout.sizes), self.controller.runs.pace, self._text
         view = "off" if text.lent else text.view
         return Preferences("", text.metric, pace, self.arrangement.alone, sizes, view)
@@ -230,31 +229,31 @@ class MainScreen(KeyedScreen[None]):
             view.raised(error)
 
     def changed(self) -> None:
-        """Have everything shown again, the frame too: once, however often this is called before."""
+        """Schedule a redraw of everything, with the frame; several calls schedule one."""
         self._framed = None
         self.show_soon()
 
     def show_soon(self) -> None:
-        """Have everything shown again, the frame where it reads another thing: once, however often this is called."""
+        """Schedule a redraw of everything, with the frame if its inputs have changed; several calls schedule one."""
         if not self._stale:
             self._stale = True
             self.call_next(self._show_changes)
 
     def _show_changes(self) -> None:
-        """Show everything, unless it was since that was asked for."""
+        """Show everything, unless that was done since it was scheduled."""
         if self._stale:
             self.show()
 
     def show(self) -> None:
-        """Show everything, now: the readings, and the frame around them where what that reads has changed."""
+        """Show everything now: the panels, and the frame around them if its inputs have changed."""
         self._stale = False
         if self._expects is not None:
             self._expects.stop()
             self._expects = None
         if not (self.is_attached and self._area.is_attached and self._text.is_attached):
-            return  # the program is being left, and the panels are going one by one
+            return  # the program is exiting, and Textual removes the panels one by one
         timeline, setup, layout = self.controller.timeline, self.controller.setup, self._panel_layout
-        # most of the time there is no narrator: no frame looks for one
+        # there is seldom a narrator: its card is not looked up without one
         told = self._narrate() if self.narrator is not None or self.has_class("-narrated") else None
         layout.waiting = timeline.prompts.opened is None  # there is no text yet
         if layout.waiting:
@@ -264,7 +263,7 @@ class MainScreen(KeyedScreen[None]):
         heard = told is not None or reads[0] != self._session
         if changed:
             self._shown = self.shown
-            layout.apply()  # a panel that goes isn't drawn any more
+            layout.apply()  # first, so that no panel is drawn that is about to be hidden
         if self._text.metric == INSIDE:
             self.colour()
         self._show_records(timeline, heard)
@@ -276,7 +275,7 @@ class MainScreen(KeyedScreen[None]):
             held = self.controller.transport.captioned and self.open_view is None
             self.query_one(CaptionLine).put(caption, held)
         self._show_status(told)
-        if changed or self._frame_reads() != self._framed:  # a tool may have gone elsewhere
+        if changed or self._frame_reads() != self._framed:  # a tool may have changed them
             self._frame(told)
         for id, tool in self.actions.items():
             if heard or tool.awake or id in self._shown or id in before:
@@ -286,11 +285,11 @@ class MainScreen(KeyedScreen[None]):
             opened.changed()
 
     def _show_records(self, timeline: Timeline, heard: bool) -> None:
-        """Show the panels of every session, where anything that they show has changed.
+        """Show the panels of every session, if anything that they show has changed.
 
         Args:
-            timeline: What is on show.
-            heard: Whether more of the session has changed than its readings.
+            timeline: The timeline on show.
+            heard: Whether to show them in any case, since the session state in `_frame_reads` has changed.
         """
         setup, ahead = self.controller.setup, self._candidates.ahead
         lines = ahead.seen(timeline.before) if ahead is not None and ahead.on else ()
@@ -311,10 +310,10 @@ class MainScreen(KeyedScreen[None]):
         self._timing.show(timeline)
 
     def _frame_reads(self) -> tuple[object, ...]:
-        """All that the frame follows from: the lines of tabs and keys, the tab, and the places of the panels. The first
-        is the session, of which tools that are out of sight hear, too.
+        """The inputs of the frame: of the lines of tabs and keys, the open tab, and the places of the panels. The first
+        is the session state: after a change of it, hidden tools are shown, too.
 
-        What tools add to it by themselves, they tell with `MainScreen.changed`.
+        A tool whose own state changes the frame calls `MainScreen.changed`.
         """
         controller, arrangement, layout = self.controller, self.arrangement, self._panel_layout
         timeline, transport, phase = controller.timeline, controller.transport, controller.timeline.phase
@@ -348,7 +347,7 @@ class MainScreen(KeyedScreen[None]):
         self._panel_layout.apply()
         if (opened := self.open_view) is not None:
             opened.take_focus()
-        if self.tab != self._named:  # after that: panels that went need no new names
+        if self.tab != self._named:  # after the layout: hidden panels need no new names
             self._name_keys()
         views = self.views
         able = frozenset([each.id for each in views if available(each, self.controller)])
@@ -356,7 +355,7 @@ class MainScreen(KeyedScreen[None]):
         self._framed = self._frame_reads() if told is None else None
 
     def _show_status(self, told: Narration | None) -> None:
-        """Show the status line, which says what the highlighted candidate is taken by."""
+        """Show the status line, which names the key that takes the highlighted candidate."""
         tool = self.table.named.get(self.arrangement.current)
         panel = with_keys(tool.situation) if tool is not None else ""
         narrated = told.situation if told is not None else ""
@@ -367,9 +366,9 @@ class MainScreen(KeyedScreen[None]):
         self.status.show(self.controller, said, where)
 
     def _show_highlighted(self) -> None:
-        """Show what follows the highlighted candidate: its row, the status line, and the tools' panels."""
+        """Show what depends on the highlighted candidate: its row, the status line, and the tools' panels."""
         if self._stale or not self._highlights or not self.is_attached:
-            return  # everything is shown soon, or was, or nothing any more
+            return  # a full redraw is scheduled or was done, or the screen was removed
         self._highlights = False
         self._candidates.show(self.controller.timeline)
         self._show_status(self.narrator.narration() if self.narrator is not None else None)
@@ -380,14 +379,14 @@ class MainScreen(KeyedScreen[None]):
             tool.shown()
 
     def replayed(self) -> None:
-        """Show what a recording showed, and go where its caption points."""
+        """Show what the recording shows now, and go where its caption points."""
         self._guide.follow()
         self.show()
 
     def show_changes(self, records: Sequence[Record]) -> None:
-        """Show what records changed, at once: nothing may be painted from a path that was shortened under it.
+        """Show what records changed, at once: nothing may be painted from a path that has become shorter.
 
-        A tool shows those by itself from which nothing else follows.
+        If they change nothing but one tool's panel, the tool shows them itself (`ToolActions.takes_alone`).
         """
         for tool in self.actions.values():
             if tool.awake and tool.takes_alone(records):
@@ -415,7 +414,7 @@ class MainScreen(KeyedScreen[None]):
     def _silenced(self, told: Narration) -> frozenset[str]:
         """Ids of the actions that the narrator refuses, or whose keys it takes: they aren't offered meanwhile."""
         narrator = self.narrator
-        assert narrator is not None  # it told that
+        assert narrator is not None  # there is a narration
         contexts = (each for tool in self.table.tools for table in tool.contexts for each in table.actions)
         return frozenset(
             each.id
@@ -430,8 +429,8 @@ class MainScreen(KeyedScreen[None]):
     # ---- keys -------------------------------------------------------------------------------
 
     def _bind_all(self) -> None:
-        """Bind all keys, before the panel that has the focus, which would scroll on the arrow keys. What a key does is
-        looked up when it is pressed: it may belong to a view that was never opened."""
+        """Bind all keys, with priority over the panel that has the focus, which would scroll on the arrow keys. The
+        action is looked up when a key is pressed: it may belong to a view that was never opened."""
         own = (each for each in self.table.actions if each.id not in KEYS)
         names = dict.fromkeys(
             name
@@ -446,7 +445,7 @@ class MainScreen(KeyedScreen[None]):
 
     @property
     def _contexts(self) -> list[Context]:
-        """The contexts that hold now, the topmost first."""
+        """The contexts that apply now, the topmost first."""
         return [
             (tool, table)
             for tool, table in self.table.contexts
@@ -460,7 +459,7 @@ class MainScreen(KeyedScreen[None]):
             return self.table.at(key, self.tab, self._contexts)
         if (found := opened.meaning(key)) is not None or opened.typing:
             return found
-        found = self.table.at(key, self.tab, ())  # keys of the tab alone hold in a view, too
+        found = self.table.at(key, self.tab, ())  # a tab's own keys apply in a view, too
         return found if found is not None and found.tabs else None
 
     def hints(self) -> Sequence[Hint]:
@@ -477,7 +476,7 @@ class MainScreen(KeyedScreen[None]):
         """Do what a key does now, or say why it can't be done.
 
         Raises:
-            SkipAction: It does nothing here, and is left to what else may take it.
+            SkipAction: The key does nothing here, and another binding may handle it.
         """
         opened, found = self.open_view, self.meaning(key)
         if found is None:
@@ -490,11 +489,11 @@ class MainScreen(KeyedScreen[None]):
             raise SkipAction  # see `action_press_last`
 
     async def action_press_last(self, key: str) -> None:
-        """Do what a key does in a view, since it means nothing to the widget that has the focus; or say in which other
-        tab it does something, or that it does nothing.
+        """Do what a key does in a view if the widget that has the focus ignored it; or say in which other tab it does
+        something, or that it does nothing.
 
         Raises:
-            SkipAction: It does nothing, and types no sign.
+            SkipAction: The key types no character and does nothing, or `action_press` handles it.
         """
         opened, found = self.open_view, self.meaning(key)
         if found is None and (said := self.table.elsewhere(key) or nothing_here(key)):
@@ -515,11 +514,11 @@ class MainScreen(KeyedScreen[None]):
             await self.do(action.id)
 
     async def do(self, id: str, instead: Callable[[], Awaitable[None] | None] | None = None) -> None:
-        """Do what an action does, by its id, or say why it can't be done.
+        """Do what an action does, or say why it can't be done.
 
         Args:
-            id: Of the action.
-            instead: Done in its place, where it can be done now.
+            id: Id of the action.
+            instead: Called instead of the action's function, if the action can be done now.
         """
         (tool, action), (usual_tool, usual) = self.table.now(id, self._contexts)
         waits = self.narrator.refuses(usual) if self.narrator is not None else ""
@@ -541,7 +540,7 @@ class MainScreen(KeyedScreen[None]):
             self.open_by(action)
         else:
             owner = self.actions[tool]
-            if type(owner) is ToolActions:  # the tool's own are not made, or it has none
+            if type(owner) is ToolActions:  # the tool's class is not imported yet, or it has none
                 owner = self.own(tool)
             run = instead or (action.run and partial(action.run, owner))
             if run is not None and (done := run()) is not None:
@@ -550,10 +549,10 @@ class MainScreen(KeyedScreen[None]):
             self._follow_view()
 
     def own(self, tool: str) -> ToolActions:
-        """The actions of a tool, made if they weren't.
+        """The actions of a tool, created on first use.
 
         Args:
-            tool: Its id.
+            tool: Id of the tool.
         """
         place = self.table.named[tool].make
         if isinstance(place, str) and type(self.actions[tool]) is ToolActions:
@@ -574,7 +573,7 @@ class MainScreen(KeyedScreen[None]):
         return self._opened if self._opened is not None and not self._opened.left else None
 
     def view_at(self, place: str) -> View:
-        """A view; made if it is the first time.
+        """A view, created on first use.
 
         Args:
             place: See `Action.opens`.
@@ -634,7 +633,7 @@ class MainScreen(KeyedScreen[None]):
 
     @property
     def views(self) -> Sequence[Action]:
-        """The actions that show the answers of the open tab, without a panel that stands beside them anyway."""
+        """The actions that show the answers of the open tab, without a panel that is on screen beside them anyway."""
         arrangement, beside, views = self.arrangement, set[str](), []
         if self._panel_layout.places.layout is Layout.GRID:
             for id in arrangement.of[Place.STEPS]:
@@ -656,17 +655,17 @@ class MainScreen(KeyedScreen[None]):
                     go_to(tabs)
 
     def _name_keys(self) -> None:
-        """Have sentences name keys as they are reached from the open tab, those that stand there already, too."""
+        """Name keys as they are reached from the open tab, also in the sentences on screen."""
         self._named = self.tab
         go_to(self.tab)
         for panel in self.query(Inked):
             if isinstance(panel, Canvas):
                 panel.redraw()
-            elif not panel.virtual_size.height:  # what scrolls names keys where it has no lines
+            elif not panel.virtual_size.height:  # a list names keys only while it is empty
                 panel.refresh()
 
     def _left_open_view(self) -> bool:
-        """Leave the open view; returns whether it went."""
+        """Leave the open view; returns whether none is open any more."""
         opened = self.open_view
         if opened is not None and self.is_active:
             opened.leave()
@@ -686,9 +685,9 @@ class MainScreen(KeyedScreen[None]):
         self.tab, self._view = tab, self.view
         go_to(tab)
         places = self._panel_layout.places
-        if self.view != wanted:  # it was under that screen, where doing it again would leave it, too
+        if self.view != wanted:  # not if it lay under the view that was left: doing it would leave it
             await self.do(wanted)
-            if self.view != wanted:  # it can't be shown yet: the tab is open, whichever answer stands there
+            if self.view != wanted:  # it can't be shown yet: the tab opens with the answer on show
                 self.tab, self._view = tab, self.view
                 go_to(tab)
         elif places.layout is Layout.SINGLE:
@@ -704,13 +703,13 @@ class MainScreen(KeyedScreen[None]):
 
     @property
     def turn_word(self) -> str:
-        """A word for the line of keys, if the open tab has more than one answer."""
+        """The word for the line of keys; empty unless the open tab has more than one answer."""
         return "next view" if len(self._turns()) > 1 else ""
 
     async def turn_view(self, by: int) -> None:
-        """Show the answer so many places further in the open tab; those that can't be shown now are passed over.
+        """Show the next answer in the open tab that can be shown now; a negative number goes back.
 
-        Where one panel is shown at a time, the text comes before the first one.
+        If one panel is shown at a time, the text comes before the first answer.
         """
         self.answer()
         views = self._turns()
@@ -723,7 +722,7 @@ class MainScreen(KeyedScreen[None]):
             wanted = views[(place + by * further) % len(views)]
             if wanted == text:
                 if self._left_open_view():
-                    self._view = self.view  # the tab stays open, whichever answer that screen was over
+                    self._view = self.view  # the tab stays open, whichever answer lay under the view
                     self.go_to(text)
                 return
             if self.view != wanted:
@@ -731,7 +730,7 @@ class MainScreen(KeyedScreen[None]):
             if self.view == wanted:
                 arrangement.current = self._panel_layout.places.answer
                 if wanted != at:
-                    self.answer()  # nothing of those that were passed over
+                    self.answer()  # clears the refusals of the answers that were skipped
                     return
         if not self.status.answer:
             self.answer("No other answer can be shown in this tab now")
@@ -739,29 +738,29 @@ class MainScreen(KeyedScreen[None]):
     # ---- panels -----------------------------------------------------------------------------
 
     def on_resize(self) -> None:
-        """Another size may have another arrangement."""
+        """Arrange the panels for the new size."""
         self.changed()
 
     @on(events.ScreenResume)
     def _resumed(self) -> None:
-        """Show what changed under the screen that was left, which may have moved the cursor."""
+        """Show what changed under a dialog that was closed, which may have moved the cursor."""
         self.show_soon()
 
     def on_descendant_focus(self) -> None:
-        """A click into a panel goes to it; under a dialog Textual moves the focus from a panel that was hidden."""
+        """Go to a panel that was clicked; under a dialog, Textual itself moves the focus away from a hidden panel."""
         if not self.is_active:
             return
         focused = self.focused.id if self.focused is not None else None
         given, self._panel_layout.focusing = self._panel_layout.focusing, ""
         if focused == given:
-            return  # by the layout, for the panel that was the current one then
+            return  # the layout focused it, as the current panel at that time
         if focused in self.arrangement.by_id and focused != self.arrangement.current:
             self.arrangement.current = focused
             self.answer()
 
     @on(CandidatesPanel.CandidateHighlighted)
     def _candidate_highlighted(self) -> None:
-        """The status line says what enter takes, and panels follow it: once, however often this comes before."""
+        """Schedule one update of the status line and the panels that follow the highlighted candidate."""
         if not self._highlights:
             self._highlights = True
             self.call_next(self._show_highlighted)
@@ -778,17 +777,16 @@ class MainScreen(KeyedScreen[None]):
         return self.table.tools
 
     def answer(self, answer: str = "") -> None:
-        """Answer the last key, or take the answer back, and have everything shown again."""
+        """Answer the last key, or clear the answer, and schedule a redraw."""
         self.status.say(answer, self.controller.timeline.phase)
         if answer and (opened := self.open_view) is not None:
             opened.say(answer)
         self.show_soon()
 
     def expect(self) -> None:
-        """Take the answer to the last key back, and have everything shown again with the next records, or without them
-        after a moment.
+        """Clear the answer to the last key, and redraw with the next records, or after `MOMENT` seconds without any.
 
-        A step of a small model takes less than showing and painting that one is under way, which would hold it up.
+        A step of a small model takes less time than drawing that it is under way, which would delay it.
         """
         self.status.say("", self.controller.timeline.phase)
         if self._expects is None:
@@ -801,7 +799,7 @@ class MainScreen(KeyedScreen[None]):
 
     @property
     def caption(self) -> str:
-        """The caption for an audience now, of the token that is selected; printable, empty for none."""
+        """The caption to show now: a replay's current one, or that of the selected token; printable, empty for none."""
         transport, timeline = self.controller.transport, self.controller.timeline
         told, selected = transport.telling, timeline.selected
         if told is not None and (selected is None or selected.node == told.node):
@@ -810,7 +808,7 @@ class MainScreen(KeyedScreen[None]):
 
     @property
     def stages(self) -> Sequence[tuple[str, str]]:
-        """Places for a caption now: ids and titles of the panels, and of views that have something."""
+        """Places that a caption can point at: ids and titles of the panels, and of views that were recorded."""
         panels = [(panel.id, panel.name) for panel in self.arrangement.panels]
         views = [
             (tool.id if each.id == tool.opener else each.id, each.label)
@@ -838,13 +836,14 @@ class MainScreen(KeyedScreen[None]):
 
     @property
     def area(self) -> Region:
-        """The place of the answer on the terminal, for a view."""
+        """The region of the terminal for a view."""
         return self._panel_layout.answer_area
 
     def stop(self) -> None:
-        """Stop the work under way, or else leave the enlarged panel, then the tools' panels; notices go too."""
+        """Stop the work under way, or a tool's; or else restore the enlarged panel, or go back to the first answer.
+        Notices are cleared, too."""
         self.app.clear_notifications()
-        self._follow_view()  # keys in a burst: a view that was left is not its tab's answer any more
+        self._follow_view()  # for keys in a burst: a view that was just left is no longer its tab's answer
         arrangement = self.arrangement
         if not self.controller.transport.stop():
             if any(actions.stop() for actions in self.actions.values()):
@@ -866,7 +865,7 @@ class MainScreen(KeyedScreen[None]):
         self.answer(f"Enlarged: {key_for('enlarge')} or esc goes back" if self.arrangement.enlarged else "")
 
     def resize(self, across: int, down: int) -> None:
-        """Move the line between the columns, or that over the panels below, by so many steps."""
+        """Move the divider between the columns, or the one above the lower panels, by some steps."""
         ways = f"{key_for('enlarge')}, {key_for('alone')} or {key_for('usual_room')}"
         moved = self._panel_layout.resize(across, down)
         self.answer("" if moved else f"No divider can be moved here. {ways} bring back a layout that has one")
@@ -882,16 +881,16 @@ class MainScreen(KeyedScreen[None]):
     def open(
         self, screen: Dialog[Result], then: Callable[[Result | None], None] | None = None
     ) -> Dialog[Result]:
-        """Show a dialog over the screen; returns the one that is shown, which may have been kept.
+        """Show a dialog over the screen; returns the one that is shown, which may be a kept one of its class.
 
         Args:
             screen: The dialog.
             then: Called with its result.
         """
         app = self.app
-        if type(app.screen) is type(screen):  # a key that was pressed twice opens one
+        if type(app.screen) is type(screen):  # the key was pressed twice
             return app.screen
-        # if they are kept, the first of a class is shown instead of a later one
+        # the kept dialog of a class is shown instead of a new one
         if screen.KEPT:
             name = type(screen).__name__
             kept = app.get_screen(name) if app.is_screen_installed(name) else None
@@ -927,7 +926,7 @@ class MainScreen(KeyedScreen[None]):
             self.view_at(each.opens).point(*place)
 
     def heat(self) -> OfferedHeat | None:
-        """Shares of the tokens by the view that was opened last, of those that have some."""
+        """Token shares for coloring the text, of the most recently opened view that has any."""
         concealed = self.controller.timeline.concealed
         tools = [id for id in dict.fromkeys((*reversed(self._looked), *self.actions)) if id not in concealed]
         places = (
@@ -940,44 +939,42 @@ class MainScreen(KeyedScreen[None]):
         return next((each for each in offered if each is not None), None)
 
     def colour(self) -> None:
-        """Color the text again, if it is colored by that."""
+        """Color the text again, if it is colored by a view's shares."""
         if self._text.metric == INSIDE:
             self._text.offer(self.heat())
 
     def help(self, page: str = "keys") -> None:
-        """Show the help: what is on show and its keys come first, those of a narrator before them."""
-        from inspector.main.dialogs.help import HelpDialog  # its parsers take a tenth of the start
+        """Show the help, beginning with a narrator's keys and those of what is on show."""
+        from inspector.main.dialogs.help import HelpDialog  # its parsers take a tenth of the start-up time
 
         told = self.narrator.narration() if self.narrator is not None else None
         first = told.help if told is not None else ()
         self.open(HelpDialog(keys_markdown(self.table, first, self.tab, self.table[self.view]), page))
 
     def find_anything(self, typed: str = "") -> None:
-        """Find anything by a word, over the screen that is on top."""
+        """Open the finder over the screen that is on top."""
         from inspector.main.everything import Everything
 
         Everything(self).find(typed)
 
     def has(self, action: str) -> bool:
-        """True if there is an action."""
         return action in self.table
 
     def press(self, key: str) -> None:
-        """Do what an action of the main screen does, once what lies over it has gone; nothing if it is missing."""
+        """Do an action of the main screen once a dialog over it has closed; nothing if there is no such action."""
         if key in self.table:
             self.call_later(self.do, key)
 
     def switch_theme(self) -> None:
-        """Switch between dark and light."""
         app = self.app
         app.theme = "textual-light" if app.current_theme.dark else "textual-dark"
 
     def announce(self, text: str, title: str, severity: Severity = "information") -> None:
-        """Notify the user of something that is no answer to a key; printable."""
+        """Show a notice that is not an answer to a key; its text and title are printable."""
         self.app.notify(text, title=title, severity=severity, timeout=8, markup=False)
 
     def in_background(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
-        """Do what takes long in a thread of its own; then give its result to the screen's thread."""
+        """Do slow work in a thread, then pass its result to a function in the app's thread."""
 
         def work_then_tell() -> None:
             done = work()
@@ -991,12 +988,12 @@ class MainScreen(KeyedScreen[None]):
         return self.query_one(NarrationCard) if self.is_active else None
 
     def narrate(self, narrator: Narrator | None) -> None:
-        """Set the narrator beside the panels, who is asked first about each key."""
+        """Set the narrator, which gets each key first; None removes it."""
         self.narrator = narrator
         self.changed()
 
     def screenshot(self, title: str, then: Callable[[str], None]) -> None:
-        """Take a picture of the screen without the dialog that is about to close."""
+        """Take a picture of the screen as SVG, without the dialog that is about to close."""
         app = self.app
         self.call_after_refresh(lambda: then(app.export_screenshot(title=title)))
 
@@ -1005,7 +1002,7 @@ class MainScreen(KeyedScreen[None]):
 
         Args:
             view: The view.
-            title: Over the picture.
+            title: Title of the picture.
         """
         area, parts = view.region, sorted(view.query("*").results(), key=lambda each: each.region.x)
         leaves = [each for each in parts if each.is_on_screen and not each.children] or [view]

@@ -1,4 +1,4 @@
-"""The status line: the state of the session, and the keys that matter now; and the records that a notice announces."""
+"""The status line, with the state of the session and the keys that matter now; and the notices about records."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def situation(
     """The state of the session, and the keys that matter now; printable.
 
     Args:
-        controller: Knows it.
-        panel: What the tool whose panel is the current one has to say.
-        candidate: The highlighted one.
-        narrated: The keys that do something now, where a narrator takes some of them.
+        controller: The session.
+        panel: The sentence of the current panel's tool.
+        candidate: The highlighted candidate.
+        narrated: A narrator's sentence about the keys that do something now.
     """
     timeline = controller.timeline
     if timeline.returning:
@@ -79,7 +79,8 @@ def situation(
 
 
 def stop_words(controller: Controller) -> str:
-    """Why a run stopped at the last token, if that is on show, and the keys; printable, empty if no breakpoint did."""
+    """Which breakpoint stopped a run at the last token, and the keys; printable, empty if none did or an earlier token
+    is on show."""
     timeline = controller.timeline
     if not timeline.following or timeline.tip in timeline.finished:
         return ""
@@ -102,7 +103,7 @@ def _under_way(command: Command) -> str:
 
 
 def picture_words(timeline: Timeline) -> str:
-    """The words under a picture of a recording, whose reader can press no key; printable."""
+    """The words under a picture of a recording, which has no keys to press; printable."""
     steps = f" of {len(timeline.steps):,} steps" if timeline.steps else ""
     return f"A picture of a recording{steps}; `inspector replay` shows it token by token"
 
@@ -144,14 +145,14 @@ def _looking_back(timeline: Timeline, candidate: Candidate | None) -> str:
 
 
 def _mark(timeline: Timeline, node: int) -> str:
-    """The user's marks there; a recording's caption has lines of its own above."""
+    """The user's marks at a node; a recording's captions are left out, since they have their own lines."""
     if (mark := timeline.tree.marks.of.get(node)) is None:
         return ""
     return written(replace(mark, caption="") if timeline.recorded else mark)
 
 
 def _finished(timeline: Timeline) -> str:
-    """The reason that the text ended at its last token, and the keys that continue past it."""
+    """The reason why the text ended at its last token, and the keys that continue past it."""
     run, words = key_for("run"), ending(timeline.finished[timeline.tip])
     words = words[0].upper() + words[1:]
     if timeline.under and not timeline.recorded:
@@ -187,11 +188,12 @@ def _under(timeline: Timeline) -> str:
 
 
 _STEPPING = frozenset((Phase.READY, Phase.RUNNING))
-"""An answer holds in both: a run begins and ends within it."""
+"""Phases between which an answer to a key stays: a run may begin or end meanwhile."""
 
 
 class StatusLine(Widget):
-    """One line under the panels: the situation, or an answer to the last key; at the right where one is."""
+    """One line under the panels: the situation, or an answer to the last key; at the right, the breakpoints, and the
+    current panel or the pace."""
 
     left = right = answer = ""
     points = Breakpoints()
@@ -200,7 +202,7 @@ class StatusLine(Widget):
     """The words of the open view; None if no view is open."""
 
     def tell(self, said: str | None, alert: bool = False) -> None:
-        """Show what the open view says.
+        """Show the open view's sentence.
 
         Args:
             said: Printable; None once no view is open.
@@ -212,11 +214,11 @@ class StatusLine(Widget):
             self.refresh()
 
     def say(self, answer: str, phase: Phase) -> None:
-        """Answer the last key, until the phase changes; an empty answer gives the line back to the situation.
+        """Answer the last key, until the phase changes; an empty answer shows the situation again.
 
         Args:
             answer: Printable.
-            phase: What the engine is doing now.
+            phase: The current phase.
         """
         self._answered_in = phase
         if answer != self.answer:
@@ -229,9 +231,9 @@ class StatusLine(Widget):
         """Show the situation.
 
         Args:
-            controller: Has the phase and the breakpoints.
+            controller: The session, with its phase and breakpoints.
             said: The situation; printable.
-            right: What stands at the right end: the panel, where one is shown at a time.
+            right: The words at the right end: the panel's name if one is shown at a time, or else the pace.
         """
         phase = controller.timeline.phase
         if phase is not self._answered_in and not {phase, self._answered_in} <= _STEPPING:
@@ -268,15 +270,15 @@ Notice = tuple[str, str, Severity]
 
 
 def notice(record: Record) -> Notice | None:
-    """The notice on a record of these, None for most."""
+    """The notice about a record of these kinds; None for most."""
     match record:
         case Failure(
             command="Explain" | "WhatIf" | "FindTokens" | "Tokenize" | "PreviewPrompt" | "TakeApart",
             expected=True,
         ):
-            return None  # it is said in the place where the answer would stand
+            return None  # shown in the place of the answer
         case Failure(command="SearchBeams" | "GoOnBeams", expected=True):
-            return None  # the beam screen says so
+            return None  # shown by the view of the beams
         case Failure():
             return _failure(record)
         case Verified():
@@ -315,7 +317,7 @@ def _verified(record: Verified) -> Notice:
         f"{record.tokens:,} tokens recomputed without the cache in {record.ms:,.0f} ms. "
         f"Largest difference of a logit: {record.largest_difference:.3g}. "
     )
-    if record.largest_difference and record.rounding:  # older recordings don't tell it
+    if record.largest_difference and record.rounding:  # 0 in older recordings
         text += f"Rounding explains up to {record.rounding:.2g}: other chunks are added up in another order. "
     text += f"The ten most probable tokens come in {'the same' if record.same_order else 'another'} order."
     if record.same_order and record.largest_difference <= (record.rounding or record.largest_difference):

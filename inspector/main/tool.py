@@ -1,7 +1,7 @@
-"""A tool is a value that the main screen takes its keys, panel, help and refusals from.
+"""Tools as values: each gives the main screen its keys, panel, help and refusals.
 
-The tools that come with the program are listed in `inspector.views`; an application may be given others. The main
-screen makes their actions and views once, with itself as their host, and knows none of them by name.
+The built-in tools are listed in `inspector.views`; an application may be given others. The main screen creates their
+actions and views once, with itself as their host, and knows none of them by name.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 
 
 Host: TypeAlias = "MainScreen"
-"""The main screen, as its tools and their views know it."""
+"""The main screen, for its tools and their views."""
 
 
 class OfferedHeat(Struct, frozen=True):
-    """Shares of the tokens by a view, which can colour the text."""
+    """Token shares that a view offers for coloring the text."""
 
     title: str
-    """Meaning of the shares, and the token they are of; printable."""
+    """Meaning of the shares, and the token that they are about; printable."""
     shares: Mapping[int, float]
     """Share by node, 0 to 1, or -1 to 1; a token without one stays plain."""
     signed: bool = False
-    """True if some can be below 0."""
+    """True if shares can be negative."""
 
 
 class ToolActions:
-    """State and actions of a tool in one application. A tool without hooks of its own needs no more than this.
+    """State and actions of a tool in one application. A tool without hooks of its own uses this class itself.
 
-    `show`, `shown` and `takes_alone` are called while its panel is on screen or the tool is awake; the first two also
-    whenever something else of the session than the readings has changed, the path, the model, the phase, and when its
-    panel has left the screen.
+    `show` and `shown` are called while the tool's panel is on screen or the tool is awake, once when the panel has left
+    the screen, and for every tool after a change of the session state, such as the branches, the model or the phase.
+    `takes_alone` is called while the tool is awake.
 
     Args:
         host: The main screen.
@@ -54,7 +54,7 @@ class ToolActions:
 
     def __init__(self, host: MainScreen) -> None:
         self.awake = False
-        """True if it hears of each change though no panel of its own is on screen."""
+        """True if `show` and `shown` are called with each change even if the tool has no panel on screen."""
         self.host = host
         self.controller = host.controller
         """The session on the screen."""
@@ -65,40 +65,40 @@ class ToolActions:
         return self.controller.timeline
 
     def show(self) -> None:
-        """Everything is shown again: show the tool's panel, where it has one."""
+        """Called during each redraw of the main screen: show the tool's panel, if it has one."""
 
     def shown(self) -> None:
-        """Everything is shown and in its place."""
+        """Called at the end of each redraw, when the panels are in their places."""
 
     def takes_alone(self, records: Sequence[Record]) -> bool:
-        """True if the tool alone has something to show of records; it shows it then."""
+        """If records change nothing but this tool's panel, show them; returns whether that was done."""
         return False
 
     def stop(self) -> bool:
-        """Escape, where nothing else was to be stopped; returns whether this tool stopped something."""
+        """Handle escape when the session has no work to stop; returns whether this tool stopped something."""
         return False
 
     def findable(self) -> Iterable[Findable]:
-        """Things of the tool to find beside its actions."""
+        """Things of the tool for the finder, in addition to its actions."""
         return ()
 
     def on_disk(self) -> Iterator[Findable]:
-        """The same, of what has to be read from the disk first; called in a thread."""
+        """Things for the finder that have to be read from the disk; called in a thread."""
         yield from ()
 
     def pressed(self, id: str) -> None:
-        """An action of the main screen that it heeds is about to be done.
+        """Called before an action of `HEEDS` is done.
 
         Args:
-            id: Of the action.
+            id: Id of the action.
         """
 
     def hear(self, message: ToolMessage) -> None:
-        """Take in what the tool's panel says."""
+        """Handle a message of the tool's panel."""
 
 
 def found(place: str) -> Any:
-    """Import what has a place such as `inspector.views.lens:Lens`.
+    """Import an object by a place such as `inspector.views.lens:Lens`.
 
     Args:
         place: Module and name.
@@ -108,24 +108,25 @@ def found(place: str) -> Any:
 
 
 class Tool(Struct, frozen=True):
-    """One thing that the user opens, and what opens it."""
+    """A tool: its actions on the main screen, and the panel, views and dialogs that they open."""
 
     id: str
     title: str
-    """As the finder, the layout and messages name it."""
+    """Its name in the finder, the layout and messages."""
     make: Callable[[MainScreen], ToolActions] | str = ToolActions
-    """Makes its actions at the start; or the place of their class, which is imported when they are first needed."""
+    """Creates its actions at the start; or the place of their class, which is imported on first use."""
     actions: tuple[Action, ...] = ()
     """Actions of the main screen."""
     panel: Callable[[], Widget] | None = None
-    """Makes the panel that it brings to the main screen: its id becomes the tool's, its name is the title."""
+    """Creates its panel on the main screen, which gets the tool's id and title."""
     contexts: tuple[ActionTable, ...] = ()
-    """Meanings of keys of the main screen for a while, the first before the others: given the tool's actions."""
+    """Meanings that keys of the main screen have for a while; the first table has priority. Their functions get the
+    tool's actions."""
     dialogs: tuple[str, ...] = ()
-    """Places of the keys of its dialogs, which are imported for the help."""
+    """Places of the key tables of its dialogs, which are imported for the help."""
     tab: str = ""
-    """Key of the tab of a plug-in's actions, and of those that hold everywhere and have no view; the others are in
-    `inspector.keys`."""
+    """Key of the tab of a plug-in's actions, or, without an `opener`, of the answers of actions that apply in every
+    tab; other actions have their tabs in `inspector.keys`."""
     situation: str = ""
     """The status line while the tool's panel is the current one; `{step}` in it is the key of that action."""
     exports: tuple[str, ...] = ()
@@ -160,20 +161,20 @@ NO_ATTENTION = Lack("attends", "This model has no attention: it keeps states. {E
 
 
 def live(word: str) -> Callable[[ToolActions], str]:
-    """A word for the line of keys, but while a recording is shown."""
+    """A word for the line of keys that is left out while a recording is shown."""
     return lambda own: "" if own.timeline.recorded else word
 
 
 def replayed(word: str) -> Callable[[ToolActions], str]:
-    """A word for the line of keys while a recording is shown."""
+    """A word for the line of keys that appears only while a recording is shown."""
     return lambda own: word if own.timeline.recorded else ""
 
 
-# ---- what panels say to its actions -------------------------------------------------------------
+# ---- messages from panels to a tool's actions ---------------------------------------------------
 
 
 class ToolMessage(Message):
-    """Base of what a panel says to a tool's actions."""
+    """Base of the messages from a panel to a tool's actions."""
 
     tool: ClassVar[str]
     """Id of the tool."""

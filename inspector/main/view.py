@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from inspector.main.tool import Tool
 
 AROUND = (2, 0, 2, 0)
-"""Margin that counts for the size classes of a view: two rows above and below, for header, tabs, status and keys."""
+"""Margin that is added to a view for its size classes: two rows above and below, for header, tabs, status and keys."""
 LEAST_ROWS = 9
 """Minimum rows of a view with a line above its panels."""
 REPLAY = ActionTable(
@@ -45,13 +45,13 @@ REPLAY = ActionTable(
     ),
     when=lambda own: own.recorded, priority=True, told=False,
 )  # fmt: skip
-"""Keys of a view that shows a recording, before its own."""
+"""Keys of a view that shows a recording; they come before the view's own."""
 
 
 def _elsewhere(
     id: str, hint: str | Callable[[Any], str] = "", worth: int = 0, place: int = 0, leaves: bool = False
 ) -> Action:
-    """An action of the main screen that holds in a view, too, which it may leave."""
+    """An action of the main screen that works in a view, too, and may leave it."""
     return Action(id, run=lambda own: own.leave_for(id) if leaves else own.host.press(id), hint=hint, worth=worth,
                   place=place, listed=False)  # fmt: skip
 
@@ -67,23 +67,23 @@ EVERYWHERE = ActionTable(
     ),
     priority=True, told=False,
 )  # fmt: skip
-"""Keys that hold on every view, after its own and what is typed into a field."""
+"""Keys of every view, after the view's own; not while the user types into a field."""
 VIEWS = ActionTable(
     "From answer to answer",
     (_elsewhere("next_view", hint=lambda own: own.host.turn_word, worth=6, place=89),
      *map(_elsewhere, ("view_before", "save_as", "sessions"))),
     priority=True, told=False,
 )  # fmt: skip
-"""The same, in a field, too: arrows go from field to field, and no text has these."""
+"""Keys of every view that also work in a field, since they type nothing there."""
 
 
 def neighbor(values: Sequence[int], value: int, by: int) -> int:
-    """The value some places after or before another value; at the ends the last one.
+    """The value some places after another one; the last or first value if there are fewer.
 
     Args:
-        values: All of them.
+        values: All values.
         value: One of them.
-        by: Places; below 0 for those before.
+        by: Number of places; negative to go back.
     """
     return values[max(0, min(len(values) - 1, values.index(value) + by))]
 
@@ -91,41 +91,41 @@ def neighbor(values: Sequence[int], value: int, by: int) -> int:
 class View(Vertical, Keyed):
     """A view: a widget that covers the answer, or all panels if there is no room beside the text.
 
-    It is made when it is first opened, and kept: what the user chose in it is still so when it is opened again.
+    It is created when it is first opened, and kept with the user's choices for the next time.
 
     Args:
         host: The main screen.
     """
 
     TOOL: ClassVar[str]
-    """Id of its tool: its help is this view's."""
+    """Id of its tool."""
     ENTRY: ClassVar[Tool]
-    """The entry of a plug-in in the table of tools; the others are in `inspector.views`."""
+    """The tool of a plug-in's view; the other tools are in `inspector.views`."""
     DIALOGS: ClassVar[tuple[ActionTable, ...]] = ()
     """The keys of its dialogs, for the help."""
     AUTO_FOCUS: ClassVar[str] = ""
-    """Selector of the widget that has the focus first; empty for none."""
+    """Selector of the widget that gets the focus first; empty for none."""
     opener: str = ""
     """Id of the action that opened it."""
     MEASURES: ClassVar[str] = ""
-    """The work that its keys start, at the beginning of a sentence; empty if they start none."""
+    """Name of the work that its keys start, as the beginning of a sentence; empty if they start none."""
     STARTS: ClassVar[tuple[type[Command], ...]] = ()
-    """The commands of that work, which stop when it is left."""
+    """The commands of that work, which are stopped when the view is left."""
     TELLING: ClassVar[tuple[type[Record], ...]] = ()
-    """The records of that which change what is shown: in a replay space goes from one to the next."""
+    """The records of that work that change the view: in a replay, space goes from one to the next."""
     PAUSES: ClassVar[bool] = True
     """True if a run pauses when it is opened."""
     WHOLE: ClassVar[bool] = False
-    """True if it doesn't speak of the selected token: it covers all panels."""
+    """True if it covers all panels, because it isn't about the selected token."""
     OUTDATES: ClassVar[tuple[type[Record], ...]] = ()
-    """The records after which the answer to the last key is no longer so."""
+    """The records that clear the answer to the last key."""
 
     def __init__(self, host: MainScreen) -> None:
         super().__init__(classes="view")
         self.host, self.controller = host, host.controller
         self.job = Job(host.controller.client, *self.STARTS)
         self.area = host.area
-        """Its place on the terminal."""
+        """Its region on the terminal."""
         self.said = ""
         """The answer to the last key, shown instead of the situation; printable."""
         self.is_open = False
@@ -152,11 +152,10 @@ class View(Vertical, Keyed):
         return ()
 
     def on_mount(self) -> None:
-        """Begin."""
         self.activate()
 
     def activate(self) -> None:
-        """Begin; what the engine says changes the main screen, and with that this view."""
+        """Start the view: from now on it takes keys, and each change of the main screen shows it again."""
         if self.left or self.takes_keys:
             return
         self.said = ""
@@ -177,10 +176,10 @@ class View(Vertical, Keyed):
         return ""
 
     def begin(self) -> None:
-        """Get ready to be shown: called with each opening, once the widgets are there."""
+        """Prepare to be shown: called each time it is opened, once its widgets are there."""
 
     def deactivate(self) -> None:
-        """Listen no more; called once with each closing."""
+        """Stop listening and taking keys; called once each time it is closed."""
         began, self.is_open, self.takes_keys = self.takes_keys, False, False
         if began:  # or it was closed before its widgets were there
             if self.OUTDATES:
@@ -188,15 +187,14 @@ class View(Vertical, Keyed):
             self.let_go()
 
     def on_unmount(self) -> None:
-        """Listen no more."""
+        """Deactivate it if it is still open."""
         if self.is_open:
             self.deactivate()
 
-    # ---- what it says while it is closed ------------------------------------------------------
+    # ---- methods that are called while it is closed, too --------------------------------------
 
     def heat_of_text(self) -> OfferedHeat | None:
-        """Shares of the tokens that the text can be colored by; None if there are none. Called each time the text is
-        shown in that color."""
+        """Token shares that can color the text; None without any. Called each time the text is colored by them."""
         return None
 
     def point(self, *place: int) -> None:
@@ -206,14 +204,14 @@ class View(Vertical, Keyed):
         self.said = ""
 
     def raised(self, error: Exception) -> None:
-        """Close a plug-in that raised something, with a notice; raise it again if it is no plug-in."""
+        """Close a plug-in's view that raised an error, with a notice; reraise the error of a built-in view."""
         if not hasattr(self, "ENTRY"):
             raise error
         self.host.give_up(self, error)
 
     @property
     def left(self) -> bool:
-        """True if it is closed, or the program ends: nothing may be asked of its widgets."""
+        """True if it is closed, or the program ends: its widgets must not be used."""
         return not (self.is_open and self.is_attached)
 
     @property
@@ -223,25 +221,25 @@ class View(Vertical, Keyed):
         return focused if focused is not None and self in focused.ancestors_with_self else None
 
     def take_focus(self) -> None:
-        """Have the focus, if it is elsewhere: a click into a panel beside the view takes no key from it."""
+        """Take the focus back if it is elsewhere, such as in a panel that was clicked beside the view."""
         if self.takes_keys and not self.left and self.focused is None:
             widget = self.query_one(self.AUTO_FOCUS) if self.AUTO_FOCUS else None
             self.screen.set_focus(widget, scroll_visible=False)
 
     def dismiss(self) -> None:
-        """Leave, once."""
+        """Close it, if it is open."""
         if self.is_open:
             self.deactivate()
             self.host.close_view(self)
             self.host.answer(self.waiting())
 
     def waiting(self) -> str:
-        """The work that waits when it is left, and the key that continues it; empty for none."""
+        """A sentence about work that waits when it is left, with the key that continues it; empty for none."""
         return ""
 
     @on(events.Resize)
     def changed(self) -> None:
-        """Have everything shown again: once, however often this is called before."""
+        """Schedule a redraw; several calls schedule one."""
         if not self._stale and self.takes_keys:
             self._stale = True
             self.call_next(self._show)
@@ -258,12 +256,12 @@ class View(Vertical, Keyed):
         except Exception as error:
             self.raised(error)
             return
-        for line in self.host.query(KeyLine):  # it goes before a view as the program ends
+        for line in self.host.query(KeyLine):  # none when the program ends: it is removed before a view
             line.show()
 
     @property
     def room(self) -> int:
-        """Rows of the view with the status and the line of keys."""
+        """Rows of the view, the status line and the line of keys."""
         return self.area.height + 2
 
     def show(self) -> None:
@@ -273,7 +271,7 @@ class View(Vertical, Keyed):
         """Write the line above the panels, and the status: the answer to the last key, or else the situation.
 
         Args:
-            place: Printable; empty for no such line.
+            place: Text of the line above the panels; printable, empty for no line.
             failed: Whether the situation is a failure; None for whether the work failed.
         """
         if failed is None:
@@ -292,18 +290,18 @@ class View(Vertical, Keyed):
         """The rows of a view that has nothing to show yet: what it shows, and the key that starts it.
 
         Args:
-            on: Has the inks.
+            on: The canvas with the inks.
             width: Cells of a row.
             height: Rows.
             about: What it shows, in one sentence.
-            more: What is good to know before.
+            more: Further sentences.
         """
         muted, start = on.ink("muted"), (self.situation(), on.ink("strong"))
         texts = [(about, on.rich_style), *((each, muted) for each in ("", *more)), ("", muted), start]
         return centred(texts, width, height)
 
     def say(self, answer: str = "") -> None:
-        """Answer a key, or take the answer back; printable."""
+        """Answer a key, or clear the answer; printable."""
         self.said = answer
         self.changed()
 
@@ -311,7 +309,7 @@ class View(Vertical, Keyed):
 
     @property
     def recorded(self) -> bool:
-        """True if what is shown was recorded: nothing can be started."""
+        """True if it starts work, but a recording is shown, in which it can't."""
         return bool(self.MEASURES) and self.controller.transport.recorded
 
     @property
@@ -321,24 +319,25 @@ class View(Vertical, Keyed):
 
     @property
     def playing(self) -> bool:
-        """True if the recording plays, or is to be followed."""
+        """True if the recording plays."""
         return self.controller.transport.running
 
     def move_replay(self, answer: Callable[[], str]) -> None:
-        """Move the recording on; at its end say what more would need."""
+        """Advance the recording; at its end, say that the work needs a live model."""
         playback = self.host.playback
         at_end = playback is not None and playback.player is not None and playback.player.at_end
         self.say(self.needs_model if at_end else answer())
 
     def step_replay(self) -> None:
-        """Show what came next, or pause; at the end say what more would need."""
+        """Show the next recorded step of the work, or pause; at the end, say that the work needs a live model."""
         self.move_replay(lambda: self.controller.transport.step(self.TELLING))
 
     # ---- keys -------------------------------------------------------------------------------
 
     @property
     def tables(self) -> Sequence[ActionTable]:
-        """The keys of a replay come before its own, if it starts anything; a field takes those of everywhere."""
+        """The keys of a replay, if the view starts work, then its own, then those of every view (`EVERYWHERE` only
+        while no field has the focus)."""
         replay, everywhere = (REPLAY,) if self.MEASURES else (), () if self.typing else (EVERYWHERE,)
         return (*replay, self.ACTIONS, *everywhere, VIEWS)
 
@@ -348,23 +347,23 @@ class View(Vertical, Keyed):
         return self.focused is not None and self.focused.check_consume_key("x", "x")
 
     def takes_first(self, key: str) -> bool:
-        """True if the meaning of a key comes before what it is to the widget that has the focus."""
+        """True if the action of a key has priority over the widget that has the focus."""
         return next((first for _, first in self.meanings(key)), True)
 
     def keeps(self, action: Action) -> bool:
-        """True if an action's key means here what it says, and nothing to a narrator."""
+        """True if no narrator takes an action's key."""
         narrator = self.host.narrator
         told = narrator.narration() if narrator is not None else None
         return told is None or action.names[0] not in told.keys
 
     def offers(self, action: Action) -> bool:
-        """Offer nothing that would start something in a replay, and no key that the narrator takes."""
+        """False for an action that starts something in a replay, and for a key that the narrator takes."""
         if Needs.ENGINE in action.needs and self.recorded:
             return False
         return self.host.narrator is None or self.keeps(action)
 
     async def perform(self, action: Action) -> None:
-        """Do something, and show what came of it; in a replay say what it needs."""
+        """Do an action, and show its result; in a replay, say if it needs a live model."""
         if self.recorded and Needs.ENGINE in action.needs:
             self.say(self.needs_model)
             return
@@ -377,7 +376,7 @@ class View(Vertical, Keyed):
         self.changed()
 
     def goes_to(self, action: str) -> None:
-        """Another answer is about to take the place of this one.
+        """Called before another answer replaces this view.
 
         Args:
             action: Id of the action that shows it.
@@ -389,7 +388,7 @@ class View(Vertical, Keyed):
         self.host.press(action)
 
     def back(self) -> None:
-        """Go back one step: from a page of another view to that, and from a view of one step out of it."""
+        """Go back: from a page of another view to that view, or else leave."""
         page_of = self.host.table.on_row(self.opener)
         if page_of and page_of != self.opener and self.host.table[page_of].opens:
             self.host.press(page_of)
@@ -397,6 +396,6 @@ class View(Vertical, Keyed):
             self.leave()
 
     def leave(self) -> None:
-        """Go back; what it started stops."""
+        """Close it, and stop the work that it started."""
         self.job.stop()
         self.dismiss()

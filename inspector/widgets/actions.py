@@ -1,8 +1,8 @@
 """Keys as data: an action, and the table of all actions of one owner.
 
-An owner is the main screen, which has the actions of all tools, a view, a dialog, or who tells a lesson.
-From its table follow the bindings, the line of keys, the section of the help, the finder, refusals and tooltips. Which
-key an action has stands in `inspector.keys`, where the user's own file may change it.
+An owner is the main screen with the actions of all tools, a view, a dialog, or a narrator. Its table determines the
+bindings, the line of keys, the section of the help, the finder's entries, refusals and tooltips. The keys themselves
+are in `inspector.keys`, where the user's own file may change them.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ Run = Callable[[Any], Awaitable[None] | None]
 
 
 class Needs(Flag):
-    """Things without which an action has no meaning."""
+    """Requirements of an action."""
 
     NOTHING = 0
     MODEL = auto()
     """The facts of a model, loaded or recorded."""
     DISTRIBUTION = auto()
-    """A distribution on show: a prompt went through, or was recorded."""
+    """A distribution on show: a prompt was prefilled or recorded."""
     ENGINE = auto()
-    """A live engine: in a replay it is refused with the way to one, unless what it shows was recorded."""
+    """A live engine: in a replay the action is refused, with how to continue live, unless its result was recorded."""
     SESSION = auto()
-    """The session on show: while a recording is about to take its place it is refused."""
+    """The session on show: the action is refused while a recording is being opened in its place."""
 
 
 class Lack(Struct, frozen=True):
     """A part that some models lack."""
 
     fact: Literal["attends", "chooses_or_keeps"]
-    """The fact of a model that says whether it may have some."""
+    """The fact of a model that says whether it may have the part."""
     why: str
-    """The sentence if the model lacks it, with what has it; `{modules}` in it is the key of that action."""
+    """The sentence if the model lacks the part, with advice; `{modules}` in it is the key of that action."""
 
 
 class Action(Struct, frozen=True):
@@ -61,59 +61,59 @@ class Action(Struct, frozen=True):
     label: str = ""
     """One or two words, for the finder."""
     help: str = ""
-    """One sentence, for help, finder and tooltip; `{step}` in it is the key of that action. Neighbours with the same
-    one share a row of the help."""
+    """One sentence, for help, finder and tooltip; `{step}` in it is the key of that action. Neighbouring actions with
+    the same sentence share a row of the help."""
     run: Run | None = None
     """The function of the key. None leaves that to the tables below, or to the widget that has the focus."""
     needs: Needs = Needs.NOTHING
     hint: str | Callable[[Any], str] = ""
-    """Its word in the line of keys, empty for none. Neighbours there with the same one share it."""
+    """Its word in the line of keys; empty for none. Neighbouring actions with the same word share it."""
     worth: int = 0
-    """The least worthy goes first where the line has no room."""
+    """Importance: if the line has no room for all hints, those with the least worth are left out first."""
     place: int = 0
-    """Place in the line; of those with the same, but for 0, the topmost table's are shown."""
+    """Place in the line. Of actions with the same place, unless it is 0, only those of the topmost table are shown."""
     looks: bool = False
-    """True if it only looks at what is there, which can be done while a session goes live."""
+    """True if it changes nothing, so that it can be done while a session goes live."""
     synonyms: str = ""
     """Other words for it, separated by commas, for the finder."""
     moves: Literal["", "on", "back"] = ""
-    """Direction of its move: a transport may be ready for that though no distribution is on show."""
+    """Direction of its move, for which a transport may be ready even if no distribution is on show."""
     refusal: str = ""
-    """The answer while there is no model; empty to grey it."""
+    """The answer while there is no model; empty to grey the action."""
     recorded: Callable[[Any], bool] = lambda own: False
-    """True if a recording has what it shows: then it needs no engine."""
+    """True if its result is in the recording: then it needs no engine."""
     view: str = ""
-    """Word in the line under the tabs, if it shows an answer to the question of its tab.
-    `…` at the end says that it asks for something first."""
+    """Word in the line under the tabs, if it shows an answer to the tab's question; with `…` at the end if it asks for
+    something first."""
     page_of: str = ""
-    """Id of the action of whose answer its view is a page, if that is another tool's."""
+    """Id of another tool's action, if its view is a page of that action's answer."""
     opens: str = ""
     """The view that it opens instead of `run`, as `module:Class`: imported when it is first opened."""
     offered: Callable[[Any], object] | None = None
-    """True, or any thing, if the line under the tabs has that word now, given the owner; None if it always has."""
+    """Truthy if the line under the tabs contains it now; gets the owner. None if it always does."""
     lacks: Lack | None = None
     """The part without which there is nothing to show. None if every model has it."""
     keys: str = ""
-    """Keys of a note, as `KEYS` has those of actions."""
+    """Keys of a note, in the form of those in `KEYS`."""
     written: str = ""
-    """As the help writes its keys, where that says more than they do."""
+    """Its keys in the help, if more has to be written than the keys."""
     priority: bool = False
-    """True if it comes before what the key means to the widget that has the focus."""
+    """True if it has priority over the widget that has the focus."""
     listed: bool = True
     """True if the help has a row for it."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its keys, as Textual names them; the first is the one that is named."""
+        """Its keys, as Textual names them; the first is the one that is shown."""
         return names_of(self.id, self.keys)
 
     @property
     def tabs(self) -> str:
-        """Keys of the tabs in which it holds; empty for all of them."""
+        """Keys of the tabs in which it applies; empty for all of them."""
         return TABS_OF.get(self.id, "")
 
     def holds(self, tab: str) -> bool:
-        """True if it holds in a tab."""
+        """True if it applies in a tab."""
         return not self.tabs or tab in self.tabs
 
     @property
@@ -140,15 +140,15 @@ def note(
     written: str = "",
     place: int = 0,
 ) -> Action:
-    """Keys that a widget takes by itself, for help and line of keys.
+    """A note about keys that a widget handles itself, for the help and the line of keys.
 
     Args:
-        keys: Their names, with blanks between them.
-        help: For the row of the help.
-        hint: For the line of keys.
-        worth: In that line.
-        written: As the help writes the keys.
-        place: In that line.
+        keys: Names of the keys, with blanks between them.
+        help: The sentence in the help.
+        hint: The word in the line of keys.
+        worth: Worth in that line.
+        written: The keys as the help writes them.
+        place: Place in that line.
     """
     return Action("", help=help, hint=hint, worth=worth, place=place, keys=keys, written=written)
 
@@ -162,16 +162,16 @@ def both(
     one: bool = False,
     **more: Any,
 ) -> tuple[Action, Action]:
-    """Two actions that do the same, one way and the other.
+    """Two actions that do the same in opposite directions.
 
     Args:
-        ids: Of both.
-        labels: Of both.
-        help: The sentence about them.
-        run: Gets the owner, and the number of the one that is meant.
-        by: A number for each.
-        one: Whether the line of keys has the first alone.
-        more: What else `Action` takes.
+        ids: Their ids.
+        labels: Their labels.
+        help: The sentence about both.
+        run: Gets the owner, and the action's number of `by`.
+        by: A number for each action.
+        one: Whether only the first has a hint in the line of keys.
+        more: Further arguments of `Action`.
     """
 
     def made(place: int) -> Action:
@@ -181,9 +181,9 @@ def both(
 
 
 class ActionTable(Struct, frozen=True):
-    """The actions of one owner, or those that hold there for a while, before the others.
+    """The actions of one owner, or those that apply there for a while, with priority over the others.
 
-    No two of them claim one key, or one id: a test has `refuse_doubles` look through all tables.
+    No two of them may claim the same key or id: a test checks all tables with `refuse_doubles`.
     """
 
     title: str
@@ -192,24 +192,24 @@ class ActionTable(Struct, frozen=True):
     text: str = ""
     """Further text for the help."""
     when: Callable[[Any], bool] | None = None
-    """True if they hold now, given the owner; None if they always do."""
+    """True if they apply now; gets the owner. None if they always do."""
     panel: str = ""
-    """Id of the answer's panel where they may hold; empty for any."""
+    """Id of the panel that must be the answer for them to apply; empty for any."""
     priority: bool = False
-    """True if all of them come before what their keys mean to the widget that has the focus."""
+    """True if all of them have priority over the widget that has the focus."""
     told: bool = True
     """True if the help has a section for it."""
 
 
 def refuse_doubles(where: str, actions: Iterable[tuple[str, Action]]) -> None:
-    """Refuse a key that two actions of one place would have, or an id: the second would displace the first.
+    """Raise if two actions of one place claim the same key or id: the second would displace the first.
 
     Args:
         where: The place, as the end of a sentence.
-        actions: All of them, each with the name of whose it is.
+        actions: All actions there, each after its owner's name.
 
     Raises:
-        ValueError: Two claim the same, or one has no key.
+        ValueError: Two actions claim the same key or id, or one has no key.
     """
     owners: dict[str, str] = {}
     for owner, action in actions:
@@ -227,19 +227,19 @@ def refuse_doubles(where: str, actions: Iterable[tuple[str, Action]]) -> None:
             owners[claimed] = owner
 
 
-# ---- what many owners have --------------------------------------------------------------------
+# ---- actions of many owners -------------------------------------------------------------------
 
 
 def screen_table(
     title: str, *actions: Action, text: str = "", priority: bool = True, told: bool = True
 ) -> ActionTable:
-    """The table of a view, with what every such screen can do.
+    """The table of a view, with the actions that every view has.
 
     Args:
-        title: Of its section in the help.
-        actions: Its own; the last one leaves it.
-        text: What the help says besides.
-        priority: Whether they come before what the keys mean to the widget that has the focus.
+        title: Title of its section in the help.
+        actions: Its own actions; the last one leaves it.
+        text: Further text for the help.
+        priority: Whether they have priority over the widget that has the focus.
         told: Whether the help has a section for it.
     """
     *own, leave = actions
@@ -262,43 +262,43 @@ def back(id: str, help: str, worth: int = 8) -> Action:
     """The action that goes back in a view, or out of it.
 
     Args:
-        id: Of the action.
+        id: Id of the action.
         help: The sentence about it.
-        worth: In the line of keys.
+        worth: Worth in the line of keys.
     """
     return Action(id, "Back", help, lambda own: own.back(), hint="back", worth=worth, place=93)
 
 
 def dialog_table(title: str, *actions: Action, told: bool = True) -> ActionTable:
-    """The table of a dialog, with what every dialog can do.
+    """The table of a dialog, with the actions that every dialog has.
 
     Args:
-        title: Of its section in the help.
-        actions: Its own, and `applies` or `leaves` where the help says something of them.
+        title: Title of its section in the help.
+        actions: Its own actions, and `applies` or `leaves` if the help has a sentence about them.
         told: Whether the help has a section for it.
     """
     given = {each.id for each in actions}
     enters = any(each.hint and "enter" in each.names for each in actions)
-    # enter does it: the other key says nothing else
+    # enter applies it, too: one hint is enough
     own = (*actions, *(each for each in (applies(), leaves()) if each.id not in given))
     own = tuple(replace(each, hint="") if enters and each.id == "dialog.apply" else each for each in own)
     return ActionTable(title, (*own, replace(FINDER, hint=""), ANYWHERE), told=told)
 
 
 ANYWHERE = note("ctrl+p", hint="find", worth=1, place=93)
-"""The key of the finder where a field takes the other one, in the line of keys."""
+"""The key of the finder in a dialog, whose fields take the usual one."""
 
 
 NEW_LINE = note("ctrl+j", "Begin a new line; so does `alt+⏎`.", "new line", 5)
-"""The keys of an editor that break a line: enter applies the dialog."""
+"""The keys that begin a new line in an editor, where enter applies the dialog."""
 
 
 def list_table(title: str, word: str) -> ActionTable:
-    """The table of a dialog with one list, which takes its keys by itself.
+    """The table of a dialog with one list, which handles its keys itself.
 
     Args:
-        title: Where that is.
-        word: What enter does.
+        title: Title of the table.
+        word: The word for enter in the line of keys.
     """
     return dialog_table(
         title, note("up down", hint="choose", worth=5), note("enter", hint=word, worth=6), told=False
@@ -310,7 +310,7 @@ def applies(help: str = "", written: str = "") -> Action:
 
     Args:
         help: The sentence about it.
-        written: As the help writes its keys.
+        written: Its keys as the help writes them.
     """
     return Action("dialog.apply", "Apply", help, lambda own: own.apply(), hint=lambda own: own.APPLY.lower(), worth=7,
                   place=91, written=written, priority=True)  # fmt: skip
@@ -321,14 +321,14 @@ def leaves(help: str = "", hint: str = "") -> Action:
 
     Args:
         help: The sentence about it.
-        hint: Its word in the line of keys; empty for that of the dialog's button.
+        hint: Its word in the line of keys; empty for the text of the dialog's button.
     """
     word = hint or (lambda own: own.LEAVE.lower())
     return Action("dialog.leave", "Leave", help, lambda own: own.leave(), hint=word, worth=8, place=92)
 
 
 def fields(help: str = "") -> tuple[Action, Action]:
-    """The actions that go from field to field of a form."""
+    """The actions that move from field to field of a form."""
     return (
         Action("dialog.field_above", "Field above", help, lambda own: own.app.action_focus_previous(), hint="field",
                worth=6, priority=True),
@@ -338,13 +338,13 @@ def fields(help: str = "") -> tuple[Action, Action]:
 
 
 def picking(help: str, hint: str, worth: int = 5, pages: str | None = None) -> tuple[Action, ...]:
-    """The actions that go through the list of a dialog.
+    """The actions that move in the list of a dialog.
 
     Args:
         help: The sentence about them.
         hint: Their word in the line of keys.
-        worth: In that line.
-        pages: What the help says of going by pages; None for the same.
+        worth: Worth in that line.
+        pages: The sentence about paging; None for `help`.
     """
     paging = help if pages is None else pages
     return (
@@ -366,14 +366,14 @@ def taking(help: str = "", hint: str = "", worth: int = 6, written: str = "") ->
 
 GAP = "  "
 ANSWERED = 3.0
-"""Seconds for which the line of keys answers one that does nothing."""
+"""Seconds for which the line of keys shows an answer."""
 _META = "press"
 _JOINED = frozenset("↑↓←→+-")
-"""Characters that stand together without a blank."""
+"""Characters that are joined without a blank."""
 
 
 class Hint(Struct, frozen=True):
-    """Keys in the line of keys, and their word."""
+    """Actions in the line of keys that share a word."""
 
     actions: tuple[Action, ...]
     word: str
@@ -382,7 +382,7 @@ class Hint(Struct, frozen=True):
 
     @property
     def pieces(self) -> list[tuple[str, str]]:
-        """Its keys as they are written, each with its name as Textual has it; empty for what is between them."""
+        """Its keys as they are written, each with Textual's name; the text between keys has an empty name."""
         names = _firsts(self.actions)
         if len(names) > 1 and all(map(str.isdecimal, names)):
             return [(names[0], names[0]), ("-", ""), (names[-1], names[-1])]
@@ -404,7 +404,7 @@ class Hint(Struct, frozen=True):
 
 
 def _firsts(actions: Iterable[Action]) -> list[str]:
-    """The key of each action that is named, and all keys of notes."""
+    """The first key of each action, and all keys of notes."""
     names: list[str] = []
     for each in actions:
         names += each.names[:1] if each.id else each.names
@@ -423,9 +423,9 @@ def hints_of(
     """The hints for the line of keys, in its order.
 
     Args:
-        levels: The tables that hold now, the topmost first.
-        offers: Whether an action is to be offered now; None if all are.
-        enabled: Whether it can do something now; if not it is grey. None if all can.
+        levels: The actions of the tables that apply now, the topmost table first.
+        offers: Whether an action is offered now; None if all are.
+        enabled: Whether an action can be done now; if not, its hint is grey. None if all can.
     """
     found: list[tuple[str, Action]] = []
     for level in levels:
@@ -445,7 +445,7 @@ def hints_of(
 
 
 def fitting(hints: Iterable[Hint], width: int) -> list[Hint]:
-    """The hints that fit in so many cells, in their order."""
+    """The hints that fit into a number of cells, in their order."""
     kept, cells = list(hints), -len(GAP)
     for hint in kept:
         cells += cell_len(f"{GAP}{hint.keys} {hint.word}")
@@ -457,7 +457,7 @@ def fitting(hints: Iterable[Hint], width: int) -> list[Hint]:
 
 
 def line(hints: Iterable[Hint], width: int) -> Content:
-    """As many of them as fit in so many cells: keys that a click presses, and with a single one its word, too."""
+    """The hints that fit into a number of cells. A click on a key, or on the word of a single key, presses it."""
     shown = []
     for hint in fitting(hints, width):
         style, plain = ("bold $footer-key-foreground", "") if hint.enabled else ("$ink-faint", "$ink-faint")
@@ -472,7 +472,7 @@ def line(hints: Iterable[Hint], width: int) -> Content:
 
 
 def pressing(key: str) -> Style:
-    """The style of what presses a key when it is clicked.
+    """The style of text that presses a key when it is clicked.
 
     Args:
         key: As Textual names it.
@@ -481,7 +481,7 @@ def pressing(key: str) -> Style:
 
 
 def pressed(event: events.MouseEvent) -> str:
-    """The key that a click there presses, as Textual names it; empty for none."""
+    """The key that a click at the mouse's position presses, as Textual names it; empty for none."""
     return str(event.style.meta.get(_META, ""))
 
 
@@ -495,19 +495,19 @@ def key_event(key: str) -> events.Key:
 
 
 class Keyed(Widget):
-    """A screen, a view or a dialog, whose keys do what tables of actions say; among several bases it comes last."""
+    """A screen, a view or a dialog with tables of actions for its keys; the last one among several base classes."""
 
     ACTIONS: ClassVar[ActionTable]
-    """Its own."""
+    """Its own actions."""
     takes_keys: bool = False
-    """True if its widgets are there and the first one has the focus: keys that come before that wait."""
+    """True once its widgets are mounted and the first one has the focus: keys wait until then."""
 
     def fit(self, room: Size, update: bool = True) -> None:
-        """Have the classes of a size, by the breakpoints of the application.
+        """Set the classes for a size, by the breakpoints of the application.
 
         Args:
             room: Cells of the screen, or of the view.
-            update: Whether there may be something that is styled.
+            update: Whether to update the styles.
         """
         classes: dict[str, bool] = {}
         sides = (self.app.HORIZONTAL_BREAKPOINTS or [], self.app.VERTICAL_BREAKPOINTS or [])
@@ -518,18 +518,18 @@ class Keyed(Widget):
 
     @property
     def left(self) -> bool:
-        """True if it is closed, or the program ends: nothing may be asked of its widgets."""
+        """True if it is closed, or the program ends: its widgets must not be used."""
         return False
 
     def let_go(self) -> None:
-        """Wait for nothing any more: called once with each closing."""
+        """Cancel what it waits for: called once each time it is closed."""
 
     def after_paint(self, callback: Callable[..., object], *args: object, **kwargs: object) -> bool:
-        """Call something after the next paint, unless this was left by then: its widgets may have gone."""
+        """Call a function after the next paint, unless this has been left by then."""
         return self.call_after_refresh(lambda: None if self.left else callback(*args, **kwargs))
 
     def from_thread(self, callback: Callable[..., object], *args: object) -> None:
-        """Have the screen's thread call something, unless this is left by then; called in another thread."""
+        """Call a function in the app's thread, unless this has been left by then; called in another thread."""
         self.app.call_from_thread(lambda: None if self.left else callback(*args))
 
     @property
@@ -538,7 +538,7 @@ class Keyed(Widget):
         return (self.ACTIONS,)
 
     def meanings(self, key: str) -> Iterator[tuple[Action, bool]]:
-        """The actions of a key now, and whether each comes before what the key is to the widget that has the focus."""
+        """The actions of a key now, and whether each has priority over the widget that has the focus."""
         for table in self._holding():
             for action in table.actions:
                 if action.run is not None and action.id and key in action.names:
@@ -569,7 +569,7 @@ class KeyedScreen(Screen[Result], Keyed):
 
     HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012 (as Textual declares them)
     VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012
-    """None: Textual sets these classes after the first layout, which would be a second one."""
+    """Empty: Textual would set these classes after the first layout, and need a second one. See `fit`."""
     _styled = ""
     """The theme that its widgets were styled in."""
     _notices: Sequence[Region] = ()
@@ -591,32 +591,32 @@ class KeyedScreen(Screen[Result], Keyed):
 
     @on(events.Resize)
     def _resized(self) -> None:
-        """Another size has other classes."""
+        """Set the classes for the new size."""
         self.fit(self.app.size)
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
-        """Style what is shown again in another theme alone: Textual would do so each time."""
+        """Restyle the screen only if the theme has changed: Textual would do so each time."""
         event.refresh_styles, self._styled = self._styled not in ("", self.app.theme), self.app.theme
 
     async def perform(self, action: Action) -> None:
-        """Do something, or say why it can't be done."""
+        """Do an action, or say why it can't be done."""
         raise NotImplementedError
 
     async def action_press(self, key: str) -> None:
         """Do what a key does now.
 
         Raises:
-            SkipAction: It does nothing here, and is left to what else may take it.
+            SkipAction: The key does nothing here, and another binding may handle it.
         """
         if (action := self.meaning(key)) is None:
             raise SkipAction
         await self.perform(action)
 
     def on_click(self, event: events.Click) -> None:
-        """A key that is written somewhere is pressed by a click on it."""
+        """Press a key whose name on the screen was clicked."""
         if key := pressed(event):
             sent = key_event(key)
-            sent.set_sender(self.app)  # one that comes from this screen would not come back to it
+            sent.set_sender(self.app)  # with this screen as the sender it would not come back here
             self.app.post_message(sent)
 
 
@@ -632,7 +632,7 @@ class KeyLine(Widget):
     _said = ""
 
     def say(self, answer: str) -> None:
-        """Answer a key for a moment, where no status line does.
+        """Answer a key for a moment, on a screen without a status line.
 
         Args:
             answer: Printable.
@@ -643,7 +643,7 @@ class KeyLine(Widget):
             self.set_timer(ANSWERED, lambda: self.say(""))
 
     def show(self) -> None:
-        """Show the keys again, where they are others."""
+        """Show the keys again, if they have changed."""
         if (hints := cast(KeyedScreen[Any], self.screen).hints()) != self._hints:
             self._hints = hints
             self.refresh()
@@ -665,7 +665,7 @@ class KeyLine(Widget):
 
 
 def section(table: ActionTable) -> Iterator[str]:
-    """The section of the help on a table, in Markdown."""
+    """The lines of a table's section in the help, in Markdown."""
     yield from ("", f"## {table.title}", "")
     if table.text:
         yield with_keys(table.text)

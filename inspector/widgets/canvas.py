@@ -34,8 +34,8 @@ def why_empty(timeline: Timeline | None, empty: str) -> tuple[str, str]:
     """Why there is nothing to show, and what to do about it.
 
     Args:
-        timeline: What is shown.
-        empty: What comes here once there is something, as a sentence.
+        timeline: The timeline on show.
+        empty: A sentence about what will be shown here.
 
     Returns:
         Two short texts: the reason and the advice.
@@ -63,7 +63,7 @@ def why_empty(timeline: Timeline | None, empty: str) -> tuple[str, str]:
 
 
 def centred(texts: Sequence[tuple[str, Style]], width: int, height: int) -> list[Row]:
-    """Short texts in the middle of a panel, one a line, wrapped at blanks where they are wider."""
+    """Short texts in the middle of a panel, one on a line, wrapped at blanks if they are wider."""
     rows: list[Row] = []
     for text, style in texts:
         for line in wrapped(text, width):
@@ -79,7 +79,7 @@ def paragraph(style: Style | None, width: int, *texts: str) -> list[Row]:
 
 
 def side_by_side(pieces: Iterable[Row], width: int) -> Row:
-    """As many pieces from the first on as have room in one row, two blanks between them; the first in any case."""
+    """The first piece, and as many after it as fit into one row with two blanks between them."""
     row: Row = []
     for piece in pieces:
         added = [*row, Segment("  "), *piece] if row else piece
@@ -90,15 +90,15 @@ def side_by_side(pieces: Iterable[Row], width: int) -> Row:
 
 
 def around(before: str, found: str, after: str, cells: int, muted: Style, ink: Style) -> Row:
-    """Three display texts in exactly so many cells: of the first the end, of the last the beginning.
+    """Three display texts in an exact number of cells: the end of the first, and the beginnings of the others.
 
     Args:
-        before: What stands before it.
-        found: The piece itself; of a long one the beginning.
-        after: What stands after it.
+        before: The text before it.
+        found: The text in the middle.
+        after: The text after it.
         cells: The width.
-        muted: Style of what stands around it.
-        ink: Style of the piece.
+        muted: Style of the texts around it.
+        ink: Style of the text in the middle.
     """
     found = truncate(found, cells)
     left = truncate_start(before, (cells - cell_len(found)) * 3 // 5)
@@ -108,7 +108,7 @@ def around(before: str, found: str, after: str, cells: int, muted: Style, ink: S
 
 
 def grounded(row: Row, width: int, ink: Style) -> Row:
-    """A row in bold on the ground of an ink, up to the edge."""
+    """A row in bold on the background of an ink, filled up to a width."""
     row = [*row, Segment(" " * max(0, width - Segment.get_line_length(row)))]
     return list(Segment.apply_style(row, post_style=Style(bgcolor=ink.bgcolor, bold=True)))
 
@@ -117,10 +117,11 @@ def grounded(row: Row, width: int, ink: Style) -> Row:
 
 
 class Canvas(Inked):
-    """A widget that draws all of its rows from what it was last shown, and repaints those that differ."""
+    """A widget that draws all of its rows from the timeline or page that it was last given, and repaints those that
+    differ."""
 
     CONCEALED_BY: ClassVar[tuple[str, ...]] = ()
-    """Parts that it would give away, beside its own id: if one of them is to be predicted, nothing is drawn."""
+    """Concealed parts that it would reveal, in addition to its own id: if one is concealed, nothing is drawn."""
     NAME: ClassVar[str] = ""
     """The title of its frame."""
     timeline: Timeline | None = None
@@ -132,24 +133,24 @@ class Canvas(Inked):
         self._made_of: tuple[Style, list[Row]] = (Style(), [])
         """The base style and the rows of the strips."""
         self._drawn_size: Size | None = None
-        """The size of the strips; None if the timeline may have moved on since, while the panel was hidden."""
+        """The size of the strips; None if they may be out of date because the panel was hidden."""
         self._titles: tuple[Content | None, Content | None] = (None, None)
 
     @property
     def frameless(self) -> bool:
-        """True if it has a row or a few and no frame, by the class `-line`: the first row tells its name then."""
+        """True if it has no frame and a few rows, with the class `-line`: then the first row contains its name."""
         return self.has_class("-line")
 
     def draw(self, width: int, height: int) -> list[Row]:
-        """The rows from the top, each at most `width` cells wide; missing rows stay blank. Those of its page, unless a
-        subclass draws its own."""
+        """The rows from the top, each at most `width` cells wide; missing rows stay blank. By default, the rows of its
+        page."""
         return self._page(self, width, height) if self._page is not None else []
 
     def paint(self, page: Page) -> None:
         """Show a page.
 
         Args:
-            page: Draws it, also when the size or the colours change.
+            page: Draws the page; called again when the size or the colours change.
         """
         self._page = page
         self.redraw()
@@ -162,8 +163,8 @@ class Canvas(Inked):
     def redraw(self) -> None:
         """Draw again, and repaint the rows that came out differently."""
         if not self.is_attached or not self.display or not self.size.width:
-            self._drawn_size = None  # it is drawn when it is painted
-            self.refresh()  # Textual keeps the lines it painted last
+            self._drawn_size = None  # so that `render_lines` draws it
+            self.refresh()  # Textual caches the lines that it painted last
             return
         before, size = self._strips, self._drawn_size
         self._draw_strips()
@@ -175,7 +176,7 @@ class Canvas(Inked):
                 self.refresh(Region(0, y, self.size.width, 1))
 
     def title(self, title: str | Content | None = None, subtitle: str | Content | None = None) -> None:
-        """Set the texts in the frame, which are printable, where they differ."""
+        """Set the texts in the frame, if they differ; printable."""
         title, subtitle = (Content(each) if isinstance(each, str) else each for each in (title, subtitle))
         before, self._titles = self._titles, (title, subtitle)
         if not looks_same(before[0], title):
@@ -184,7 +185,7 @@ class Canvas(Inked):
             self.border_subtitle = subtitle
 
     def centred(self, said: Sequence[str], width: int, height: int) -> list[Row]:
-        """A reason in the text's ink and advice in grey, in the middle; one sentence alone is grey."""
+        """A reason in the base ink and advice in grey, in the middle; a single sentence is grey."""
         inks = (self.ink("base"), self.ink("muted"))[-len(said) :]
         return centred(list(zip(said, inks, strict=True)), width, height)
 
@@ -193,7 +194,7 @@ class Canvas(Inked):
         return [Segment(f"{self.NAME}  ", self.ink("strong")), *row]
 
     def empty(self, said: Sequence[str], brief: str, width: int, height: int) -> list[Row]:
-        """The reason that there is nothing to show, and advice; a few words if there is no frame.
+        """The reason why there is nothing to show, with advice; without a frame, a few words.
 
         Args:
             said: The reason and the advice.
@@ -210,13 +211,12 @@ class Canvas(Inked):
         return fact_rows(facts, width, self.ink("muted"), self.ink("base"))
 
     def data(self, level: float = 0.5) -> Style:
-        """The colour of a bar or an area: viridis, hotter with the level."""
+        """The colour of a bar or an area: viridis at a level from 0 to 1."""
         return rgb_style(scales.colour(level, self.dark))
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Draw before anything is painted, where a layout gave another size, the panel was hidden or its colours are
-        others: the frame's texts are set with the rows, and Textual, which reads them as it begins to paint, would keep
-        the old ones."""
+        """Draw before painting if the size or the colours have changed, or the panel was hidden. Drawing also sets the
+        texts in the frame, which Textual reads when it begins to paint."""
         if self._drawn_size != self.size or self._mixed_inks is None:
             self._draw_strips()
         return super().render_lines(crop)
@@ -225,12 +225,12 @@ class Canvas(Inked):
         return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width, self.ink("base"))
 
     def on_resize(self, event: events.Resize) -> None:
-        if self._drawn_size != self.size:  # else it was painted at this size before it heard of it
+        if self._drawn_size != self.size:  # otherwise it was painted at this size already
             self.redraw()
 
     def _draw_strips(self) -> None:
-        """Draw all rows, blank where there are fewer; a row that is what it was keeps its strip."""
-        # where there is room for the frame alone, it has its texts from a row that isn't seen
+        """Draw all rows, with blank ones at the end; an unchanged row keeps its strip."""
+        # if there is only room for the frame, a row that isn't visible sets its texts
         width, height = self.size.width, max(1, self.size.height)
         base, timeline = self.ink("base"), self.timeline
         if timeline is not None and timeline.conceals(self.id or "", *self.CONCEALED_BY):
@@ -250,14 +250,14 @@ class Canvas(Inked):
 
 
 def looks_same(one: Content | None, other: Content | None) -> bool:
-    """True if two titles look the same: `==` on `Content` compares the text alone."""
+    """True if two titles look the same: `==` on `Content` compares only the text."""
     return one is other or (one is not None and other is not None and one.is_same(other))
 
 
 def strip_of(row: Row, width: int, base: Style) -> Strip:
-    """A row as a strip of exactly `width` cells, on the base style's ground; `…` marks where more than blanks was cut.
+    """A row as a strip of exactly `width` cells, on the base style; `…` at the end if more than blanks was cut off.
 
-    Neighbours of one style are joined: a chart has a segment a column, and each costs the paint that follows.
+    Neighbours with the same style are joined: a chart has a segment per column, and each slows the next paint.
     """
     strip = Strip(Segment.apply_style(Segment.simplify(row), base))
     if strip.cell_length > width > 0 and strip.crop(width).text.strip():
@@ -266,14 +266,14 @@ def strip_of(row: Row, width: int, base: Style) -> Strip:
 
 
 def set_line_count(view: ScrollView, lines: int) -> None:
-    """Set how many lines a view holds.
+    """Set the number of lines of a view.
 
-    Setting `virtual_size` lays out the whole screen each time, a seventh of what a frame of a run costs. While lines
-    are only added and no scroll bar appears, nothing else on the screen moves: updating the bar is enough.
+    Setting `virtual_size` lays out the whole screen each time, which takes a seventh of a run's frame. While lines are
+    only added and no scroll bar appears, nothing else on the screen moves: updating the bar is enough.
 
     Args:
-        view: As wide as its lines.
-        lines: How many there are now.
+        view: The view, as wide as its lines.
+        lines: Number of lines.
     """
     before, now = view.virtual_size, Size(view.size.width, lines)
     if now == before:
@@ -292,8 +292,8 @@ def reveal(view: ScrollView, row: int, head: int = 1) -> None:
 
     Args:
         view: The table.
-        row: Its place; -1 for none.
-        head: Lines above the rows that stay.
+        row: Place of the row; -1 for none.
+        head: Fixed lines above the rows.
     """
     top, rows = view.scroll_offset.y, max(1, view.size.height - head)
     if 0 <= row < top:
@@ -303,7 +303,7 @@ def reveal(view: ScrollView, row: int, head: int = 1) -> None:
 
 
 def scroll_at_once(view: ScrollView, row: int | None = None) -> None:
-    """Scroll to a row, or to the end if there is none, before anything else is painted."""
+    """Scroll to a row, or to the end if it is None, before the next paint."""
     if row is None:
         view.scroll_end(animate=False, immediate=True, force=True)
     else:
@@ -311,7 +311,7 @@ def scroll_at_once(view: ScrollView, row: int | None = None) -> None:
 
 
 Page = Callable[[Canvas, int, int], list[Row]]
-"""Rows on a canvas, for its width in cells and its height in lines."""
+"""Draws rows on a canvas, for its width in cells and its height in lines."""
 
 
 class PanelCanvas(Canvas):
@@ -321,22 +321,22 @@ class PanelCanvas(Canvas):
 
 
 class DrawnPanel(PanelCanvas):
-    """Shows as much of a page as there is room for."""
+    """Shows a page, as far as it fits."""
 
     def put(self, title: str | Content, page: Page, subtitle: str = "") -> None:
         """Show a page.
 
         Args:
             title: Printable.
-            page: Draws it, also when the size or the colours change.
-            subtitle: In the lower line of the frame; printable, empty for none.
+            page: Draws the page; called again when the size or the colours change.
+            subtitle: Text in the lower line of the frame; printable, empty for none.
         """
         self.title(title, subtitle or None)
         self.paint(page)
 
 
 class PageView(DrawnPanel, can_focus=True):
-    """Shows a page, which may be longer than there is room for."""
+    """Shows a page that may be longer than the widget, and scrolls."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", "Up", show=False),
@@ -348,13 +348,12 @@ class PageView(DrawnPanel, can_focus=True):
     _top = 0
 
     def put(self, title: str | Content, page: Page, subtitle: str = "") -> None:
-        """Show a page, from its top if it has another title than before."""
+        """Show a page, scrolled to its top if the title has changed."""
         if self._titles[0] is None or self._titles[0].plain != title:
             self._top = 0
         super().put(title, page)
 
     def action_move(self, by: int) -> None:
-        """Scroll by `by` lines."""
         self._top = max(0, self._top + by)
         self.redraw()
 

@@ -1,4 +1,4 @@
-"""Bars, areas, curves and the ruler of a draw in characters: numbers to text, the charts from a zero line."""
+"""Bars, areas, curves and the ruler of a draw, drawn with characters. Charts begin at zero."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from inspector.scales import cut
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 HEIGHTS = " ▁▂▃▄▅▆▇█"
 OPENS = "┌"
-"""Marks where a value begins to hold."""
+"""Marks the column from which a value holds."""
 LEAST_HELD = 3
-"""Cells of a value on average, below which its mark says nothing."""
+"""Minimum cells of a value on average: with fewer, the marks say nothing."""
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
-"""Bits of a cell: two columns, each from the top."""
+"""Bits of a braille cell: two columns, each from the top."""
 BLANK = 0x2800
 AXIS = "│"
-"""Zero, where bars go both ways."""
+"""The zero line between bars to the left and to the right."""
 _FILLS = "█▓"
 _REST = "░"
 _DRAWN, _POINTER = "◆", "▼"
@@ -39,7 +39,7 @@ _ENDS = 2
 
 
 def bar(share: float, cells: int) -> str:
-    """A horizontal bar in eighths of a cell; anything above nothing shows at least one eighth.
+    """A horizontal bar in eighths of a cell; a share above 0 shows at least one eighth.
 
     Args:
         share: 0 to 1 of the full length.
@@ -56,7 +56,7 @@ def bar(share: float, cells: int) -> str:
 
 
 def progress_bar(done: int, total: int) -> str:
-    """Progress as a bar of 16 cells, with dots for what is to come."""
+    """Progress as a bar of 16 cells, with dots for the rest."""
     return bar(done / total if total else 0.0, 16).replace(" ", "·")
 
 
@@ -70,12 +70,12 @@ class Spread(Struct, frozen=True):
 
 
 def spread(values: Sequence[float], cells: int, named: Sequence[int] = (0, 0)) -> Spread:
-    """Cells for what is below zero and for what is above, in the proportion of their extremes.
+    """Divide cells between negative and positive values, in proportion to the extremes.
 
     Args:
-        values: What is drawn.
-        cells: Of the bars, their axis included.
-        named: Those of the names of both sides, which keep them where that leaves half of all.
+        values: The values of the bars.
+        cells: Cells of the bars, with their axis.
+        named: Minimum cells of each side for its name, if both need no more than half of all.
     """
     low, high = max(0.0, -min(values, default=0.0)), max(0.0, max(values, default=0.0))
     if not low + high > 0:
@@ -90,12 +90,12 @@ def spread(values: Sequence[float], cells: int, named: Sequence[int] = (0, 0)) -
 
 
 def bar_texts(value: float, within: bool, to: Spread) -> tuple[str, str]:
-    """The cells left and right of the axis: solid to the right, hatched to the left, thin for a head in its attention.
+    """The texts left and right of the axis: solid to the right, hatched to the left, thin for a part of another row.
 
     Args:
-        value: That is drawn.
-        within: Whether it is a share of the row above.
-        to: How the cells are divided.
+        value: The value of the bar.
+        within: Whether it is a part of the row above, such as a head of an attention.
+        to: The cells on both sides of the axis.
     """
     long = abs(value) * to.scale
     if not within and value > 0:
@@ -109,15 +109,15 @@ def bar_texts(value: float, within: bool, to: Spread) -> tuple[str, str]:
 
 
 def area(values: Sequence[float | None], height: int, top: float) -> list[str]:
-    """A chart of one column a value, filled from zero.
+    """A chart with one column per value, filled from zero.
 
     Args:
-        values: Not below zero; None leaves its column empty.
+        values: Values of 0 or more; None leaves its column empty.
         height: Lines.
         top: The value that fills the whole height.
 
     Returns:
-        The lines, the highest first. A value above nothing shows at least one eighth of a line.
+        The lines from the top. A value above 0 shows at least one eighth of a line.
     """
     lines = [""] * height
     for value in values:
@@ -131,15 +131,15 @@ def area(values: Sequence[float | None], height: int, top: float) -> list[str]:
 
 
 def held_values(values: Sequence[int], label: Callable[[int], str]) -> str:
-    """A line over a chart: `┌ 2 MiB ╌╌╌╌┌ 4 MiB ╌╌`, where a value begins to hold, and what it is; a plain line where
-    values change so often that there would be nothing but marks.
+    """A line over a chart with a mark and a label where a value begins: `┌ 2 MiB ╌╌╌╌┌ 4 MiB ╌╌`; a plain line if
+    the values change too often.
 
     Args:
-        values: One a column.
-        label: The words for a value; they are left out where they don't fit before the next value.
+        values: One value per column.
+        label: Returns the words for a value; they are left out if they don't fit before the next value.
 
     Returns:
-        A text of as many cells.
+        A text with a cell for each value.
     """
     line, marks = "", 0
     for value, columns in groupby(values):
@@ -150,13 +150,13 @@ def held_values(values: Sequence[int], label: Callable[[int], str]) -> str:
 
 
 def axis(first: str, last: str, cells: int, name: str = "") -> str:
-    """The line under a chart: where it begins, what it counts, where it ends.
+    """The line under a chart: its first value, its name and its last value.
 
     Args:
-        first: Under the first column.
-        last: Under the last one.
-        cells: Of the chart.
-        name: Between them, where there is room.
+        first: Text under the first column.
+        last: Text under the last column.
+        cells: Cells of the chart.
+        name: Text between them, if there is room.
 
     Returns:
         A text of `cells` cells; empty if both ends don't fit.
@@ -168,14 +168,14 @@ def axis(first: str, last: str, cells: int, name: str = "") -> str:
 
 
 def shares(parts: Sequence[float], cells: int) -> list[int]:
-    """Divide a bar among its parts, whole cells each, by largest remainder.
+    """Divide the cells of a bar among its parts by largest remainder.
 
     Args:
-        parts: Not below zero.
+        parts: Values of 0 or more.
         cells: Length of the bar.
 
     Returns:
-        Cells for each part; they add up to the length, or to nothing where all parts are nothing.
+        Cells for each part; they add up to the length, or to 0 if all parts are 0.
     """
     total = sum(parts)
     if total <= 0:
@@ -191,14 +191,14 @@ def shares(parts: Sequence[float], cells: int) -> list[int]:
 
 
 def sample(length: int, columns: int) -> list[int]:
-    """The places of the values that a chart of `columns` columns shows: all, or evenly spaced ones with the last."""
+    """The places of the values in a chart of `columns` columns: all, or evenly spaced ones including the last."""
     if length <= columns:
         return list(range(length))
     return [((column + 1) * length - 1) // columns for column in range(columns)]
 
 
 def window(length: int, columns: int, around: int) -> range:
-    """Places of the values that a chart of `columns` columns shows: the last ones, or those around an earlier one."""
+    """The places of the values in a chart of `columns` columns: the last ones, or those around an earlier one."""
     first = max(0, length - columns)
     if around < first:
         first = max(0, around - columns // 2)
@@ -206,7 +206,7 @@ def window(length: int, columns: int, around: int) -> range:
 
 
 def in_sight(length: int, room: int, around: int) -> range:
-    """The rows or columns in sight, of `length`, if there is room for `room`: those around the cursor."""
+    """The rows or columns in sight, `room` of `length`: those around the cursor."""
     first = max(0, min(around - room // 2, length - room))
     return range(first, min(length, first + room))
 
@@ -215,24 +215,22 @@ def in_sight(length: int, room: int, around: int) -> range:
 
 
 class Cell(Struct, frozen=True):
-    """One cell of a chart."""
-
     char: str
     series: int | None
-    """The curve that it belongs to, the last of several; None for an empty cell."""
+    """Number of the curve that it belongs to, the last one of several; None for an empty cell."""
 
 
 def curves(series: Sequence[Sequence[float]], width: int, height: int, top: float) -> list[list[Cell]]:
     """Draw curves over one another, from a zero line.
 
     Args:
-        series: Of equal length, not below zero.
+        series: Curves of equal length, with values of 0 or more.
         width: Cells.
         height: Cells.
         top: The value at the upper edge.
 
     Returns:
-        The lines, the highest first, each of `width` cells.
+        The lines from the top, each of `width` cells.
     """
     bits = [[0] * width for _ in range(height)]
     owner: list[list[int | None]] = [[None] * width for _ in range(height)]
@@ -248,7 +246,7 @@ def curves(series: Sequence[Sequence[float]], width: int, height: int, top: floa
 
 
 def binned(values: Sequence[float], columns: int) -> list[float]:
-    """As many values as columns: medians of neighbours where there are more, repeated where there are fewer."""
+    """One value per column: medians of neighbours if there are more values, repeated ones if there are fewer."""
     if not values:
         return []
     edges = [column * len(values) // columns for column in range(columns + 1)]
@@ -261,7 +259,7 @@ def _dots(values: Sequence[float], rows: int, top: float) -> list[tuple[int, int
     for column, value in enumerate(values):
         share = min(1.0, max(0.0, value / top)) if top > 0 else 0.0
         row = rows - 1 - round(share * (rows - 1))
-        # the upright part of a stair belongs to the column where it is reached
+        # the vertical part of a step belongs to the later column
         start = row if before is None else before + (row > before) - (row < before)
         dots += [(column, dot) for dot in range(min(start, row), max(start, row) + 1)]
         before = row
@@ -269,7 +267,7 @@ def _dots(values: Sequence[float], rows: int, top: float) -> list[tuple[int, int
 
 
 def round_top(value: float) -> float:
-    """The next round number, for the upper edge of a chart: one digit, or 1.5 or 2.5, and zeros."""
+    """The next round number for the upper edge of a chart: one digit, 1.5 or 2.5, times a power of 10."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -278,7 +276,7 @@ def round_top(value: float) -> float:
     )
 
 
-# ---- the ruler: tokens that can be drawn, end to end, and where on them the draw fell -----------
+# ---- the ruler: the tokens that can be drawn, end to end, and the place of the draw -------------
 
 
 _Share = tuple[str, float, float, bool]
@@ -286,17 +284,17 @@ _Share = tuple[str, float, float, bool]
 
 
 def places(distribution: Distribution) -> tuple[str, str, str]:
-    """Draw, start and end of the share it fell on, with enough decimals to distinguish them: 3 to 9."""
+    """The draw, and start and end of the share that it fell on, with enough decimals (3 to 9) to tell them apart."""
     draw, start, end = distribution.draw or 0.0, distribution.draw_from or 0.0, distribution.draw_to or 0.0
     digits = next((each for each in range(3, 9) if cut(start, each) != cut(end, each)), 9)
     return cut(draw, digits), cut(start, digits), cut(end, digits)
 
 
 def ruler(distribution: Distribution, width: int, inks: Mapping[str, Style]) -> list[list[Segment]]:
-    """Pointer, bar and names; nothing where there was no draw.
+    """The rows of pointer, bar and names; empty if there was no draw, or no room.
 
     Args:
-        distribution: What was drawn from.
+        distribution: The distribution that was drawn from.
         width: Cells available.
         inks: Named styles: `muted`, `accent`, `strong`, `faint`, `data`, `other`.
     """
@@ -310,7 +308,7 @@ def ruler(distribution: Distribution, width: int, inks: Mapping[str, Style]) -> 
         before, pointer = at - len(words), f"{words} {_POINTER}"
     else:
         before, pointer = at + 1, f"{_POINTER} {words}"[: cells - at]
-    # those that can be drawn, the largest first; the picked one as the engine reports it
+    # the tokens that can be drawn, the largest share first; the picked one's as the engine reports it
     parts: list[_Share] = []
     start = 0.0
     for each in sorted(distribution.candidates, key=attrgetter("sampler_prob"), reverse=True):
@@ -332,7 +330,7 @@ def ruler(distribution: Distribution, width: int, inks: Mapping[str, Style]) -> 
 
 
 def _bar(parts: Sequence[_Share], at: int, cells: int, inks: Mapping[str, Style]) -> list[Segment]:
-    """The bar: each cell is of the share that holds its middle, or of the rest, which is no candidate; and the draw."""
+    """The bar with the draw: each cell shows the share at its middle, or the rest, which are no candidates."""
     row, index = [Segment("▕", inks["faint"])], 0
     for cell in range(cells):
         middle = (cell + 0.5) / cells
@@ -350,7 +348,7 @@ def _bar(parts: Sequence[_Share], at: int, cells: int, inks: Mapping[str, Style]
 
 
 def _names(parts: Sequence[_Share], cells: int, inks: Mapping[str, Style]) -> list[Segment]:
-    """Names under the shares that are wide enough, where the picked one's, which is always there, leaves them room."""
+    """The picked token's name, and those of other shares that are wide enough and have room beside it."""
     names: list[tuple[int, str, bool]] = []
     low, high = 0, -1
     for label, begin, end, picked in sorted(parts, key=itemgetter(3), reverse=True):

@@ -1,8 +1,8 @@
-"""The base of all dialogs: a framed box over the screen, a body that scrolls, buttons, Escape and ctrl+s; left once.
+"""The base of all dialogs: a framed box over the screen, a body that scrolls, buttons, Escape and ctrl+s.
 
-Building the widgets of a form takes most of the time of opening it. A form that names in `KEPT` what an opening sets is
-built once: each opening makes a new one, as of any other dialog, but the first one is shown, with the values of the new
-one. Its `begin` fills the widgets, the first time and each time.
+Building the widgets of a form takes most of the time of opening it. A dialog with attribute names in `KEPT` is built
+once: to open it again, the caller creates a new object as for any other dialog, but the first one is shown, with these
+attributes of the new one. Its `begin` fills the widgets each time it is opened.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from inspector.widgets.actions import Action, ActionTable, KeyedScreen, KeyLine,
 
 Result = TypeVar("Result")
 _UNUSED = {key: [Binding(key, f"nothing('{key}')", show=False)] for key in PRINTABLE}
-"""Bindings of the keys that type a sign, where they do nothing else: no key is silent."""
+"""Bindings for keys that type a character and do nothing else: the dialog says so."""
 STYLES = str(Path(__file__).absolute().parents[1] / "overlays.tcss")
-"""The style sheet of all dialogs. The first screen needs none of it, and to parse it takes 14 ms."""
+"""The style sheet of all dialogs. The first screen doesn't need it, and parsing it takes 14 ms."""
 
 
 def read_styles(app: App[Any]) -> None:
-    """Have the application know the style sheet of dialogs."""
+    """Add the style sheet of dialogs to the application, if it isn't there yet."""
     if not app.stylesheet.has_source(STYLES):
         app.stylesheet.read(STYLES)
 
@@ -47,7 +47,7 @@ class Entered(Message):
 
 
 class Dialog(ModalScreen[Result], KeyedScreen[Result]):
-    """A dialog: subclasses give a title and a body, and define what applying does."""
+    """A dialog: subclasses set a title and a body, and define what applying does."""
 
     ACTIONS: ClassVar[ActionTable] = dialog_table(
         "In a dialog", note("tab", hint="next field", worth=5), told=False
@@ -59,22 +59,22 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
     EXTRA: ClassVar[tuple[tuple[str, str, str], ...]] = ()
     """Buttons between the one that applies and the one that leaves: the action of each, its label, and its id."""
     KEPT: ClassVar[tuple[str, ...]] = ()
-    """Names of the attributes that an opening sets; none if each opening builds new widgets."""
+    """Names of the attributes that it takes from the new dialog when it is opened again; empty to build new widgets."""
     FIRST: ClassVar[str] = ""
-    """Selector of the widget that has the focus first; empty for the first that can have it."""
+    """Selector of the widget that gets the focus first; empty for the first one that can."""
     REMARK: ClassVar[str] = ".remark"
     """Selector of the remark that `say` sets."""
     _begun: bool = False
     """True if its widgets were filled since it was opened."""
     _dismissed: bool = False
     _held: tuple[Result | None] | None = None
-    """The result of a dismissal that waits until what lies over this one has gone."""
+    """The result of a dismissal that waits until another screen on top has been left."""
 
     def __init__(self, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name, id, classes)
         read_styles(self.app)
         self._bindings.key_to_bindings.update(_UNUSED)
-        for action in self.ACTIONS.actions:  # instead of what was bound to their keys before
+        for action in self.ACTIONS.actions:  # they replace the keys' other bindings
             for name in names_of(action.id, action.keys) if action.id else ():
                 own = Binding(name, f"press('{name}')", priority=self.ACTIONS.priority or action.priority)
                 self._bindings.key_to_bindings[name] = [own]
@@ -98,13 +98,13 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
         return ()
 
     def begin(self) -> None:
-        """Fill the widgets with what an opening set, and begin at the top: called once with each opening."""
+        """Fill the widgets, and scroll to the top: called once each time the dialog is opened."""
         self.query_one("#dialog-body").scroll_home(animate=False)
         if self.FIRST:
             self.set_focus(self.query_one(self.FIRST))
 
     def say(self, text: str, wrong: bool = False) -> None:
-        """Show a remark: help while all is well, what is wrong otherwise."""
+        """Show a remark: help, or what is wrong."""
         self.query_one(self.REMARK, Remark).say(visible(text), wrong)
 
     def leave(self) -> None:
@@ -118,55 +118,54 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
     @on(Entered)
     @on(Input.Submitted)
     def _submitted(self) -> None:
-        """Enter in a field, an editor or a choice applies."""
+        """Apply on enter in a field, an editor or a choice."""
         self.apply()
 
     @on(Button.Pressed)
     async def _pressed(self, message: Button.Pressed) -> None:
-        """A button does what the action does that it stands for."""
         if isinstance(message.button, ActionButton) and (action := self.meaning(message.button.key)):
             await self.perform(action)
 
     # ---- kept -------------------------------------------------------------------------------
 
     def serves(self, made: Dialog[Result]) -> bool:
-        """True if this one's widgets are those that a new one of the same class would build.
+        """True if this dialog has the same widgets as a new one of its class would build.
 
         Args:
-            made: The new one.
+            made: The new dialog.
         """
         return True
 
     def again(self, made: Dialog[Result]) -> None:
-        """Get ready to be shown again.
+        """Prepare to be shown again.
 
         Args:
-            made: A new one of the same class, to be shown in its place.
+            made: The new dialog of the same class, instead of which this one is shown.
         """
         for name in self.KEPT:
             setattr(self, name, getattr(made, name))
         self._begun, self._dismissed, self._held, self.takes_keys = False, False, None, False
         self._resized()
-        if self.is_mounted:  # before Textual, which focuses the first field if none is focused, pushes it
+        if self.is_mounted:  # before it is pushed: Textual would then focus the first field
             self._begun = True
             self.begin()
 
     def set_timer(self, delay: float, callback: Callable[[], object] | None = None, **options: Any) -> Timer:
-        """Call something later, unless the screen was left by then: its answer would be too late."""
+        """Call a function later, unless the dialog was left by then."""
         return super().set_timer(delay, callback and (lambda: None if self.left else callback()), **options)
 
     @property
     def left(self) -> bool:
-        """True if it was dismissed, or the program ends: its widgets are going, and nothing may be asked of them."""
+        """True if it was dismissed, or the program ends: its widgets must not be used."""
         if self._dismissed or not (self.is_attached and self.app.is_running):
             return True
         return self not in self.app.screen_stack
 
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
-        """Leave, once, and only this one: under another screen, as soon as that has gone.
+        """Leave this dialog, once; if another screen is on top, as soon as that has been left.
 
         Args:
-            result: For its opener.
+            result: The result for the caller that opened it.
         """
         if self.left:
             return AwaitComplete()
@@ -176,21 +175,21 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
         self._dismissed = True
         self.let_go()
         if self.KEPT:
-            self.set_focus(None)  # the next opening focuses the first field, and no cursor blinks meanwhile
+            self.set_focus(None)  # so that no cursor blinks until `begin` focuses the first field again
         return super().dismiss(result)
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
-        """Begin, or leave if that was asked for under another screen."""
+        """Begin, or leave if it was dismissed under another screen."""
         if not (self._begun or self.left):
             self._begun = True
             self.begin()
-        # behind this event, with which Textual sets the focus
+        # after this event, with which Textual sets the focus
         self.call_later(setattr, self, "takes_keys", True)
         if self._held is not None:
             self.dismiss(self._held[0])
 
     async def on_prune(self, event: Prune) -> None:
-        """The widgets go next: nothing may work for them any more. Let go, where nothing was dismissed."""
+        """Cancel the workers before the widgets are removed; call `let_go` if the dialog was not dismissed."""
         self.workers.cancel_node(self)
         if not self._dismissed:
             self.let_go()
@@ -198,7 +197,7 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
     # ---- keys -------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys mean something while the widgets are there."""
+        """True while the widgets are there."""
         return self.is_mounted and not self.left
 
     def action_nothing(self, key: str) -> None:
@@ -206,19 +205,18 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
         self.query_one(KeyLine).say(f"{shown(key)} does nothing here")
 
     async def perform(self, action: Action) -> None:
-        """Do something."""
         if action.run is not None and (done := action.run(self)) is not None:
             await done
 
 
 class ActionButton(Button):
-    """A button that stands for an action, and names its key.
+    """A button for an action, with the action's key.
 
     Args:
         action: Id of the action.
-        label: What it is called.
-        id: Of the widget.
-        variant: As Textual has it.
+        label: Text of the button.
+        id: Id of the widget.
+        variant: Textual's variant of the button.
     """
 
     def __init__(self, action: str, label: str, id: str, variant: ButtonVariant = "default") -> None:
@@ -232,7 +230,7 @@ class ActionButton(Button):
         return names_of(self.action_id)[0]
 
     def name_it(self, label: str) -> None:
-        """Call it something else."""
+        """Set the text before the key."""
         shown = Content(f"{label}  {key_for(self.action_id)}")
         if self.label != shown:
             self.label = shown
@@ -240,15 +238,15 @@ class ActionButton(Button):
 
 
 class Remark(Static):
-    """One remark under or next to a field: help while all is well, what is wrong otherwise."""
+    """A remark under or next to a field: help, or what is wrong."""
 
     def __init__(self, text: str = "", id: str | None = None) -> None:
         super().__init__(Content(text), id=id, classes="remark")
         self._text = text
 
     def say(self, text: str, wrong: bool = False) -> None:
-        """Show a text that was made printable."""
+        """Show a printable text."""
         self.set_class(wrong, "-wrong")
-        if text != self._text:  # the same one again would have the whole form laid out
+        if text != self._text:  # an update lays the whole form out again
             self._text = text
             self.update(Content(text))

@@ -1,4 +1,4 @@
-"""Fields of a form, safe to edit foreign text in: a terminal obeys nothing that was typed, nor anything else drawn."""
+"""Fields of a form that are safe for foreign text: they draw no control characters that the terminal would obey."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from inspector.widgets.dialog import Entered
 from inspector.widgets.inks import Inked
 
 MOST_TYPED = 200_000
-"""Characters that an editor takes: it lays out 1 MB in some 2 s, and again whenever it is opened or resized."""
+"""Maximum characters in an editor: it lays out 1 MB in some 2 s, and again whenever it is opened or resized."""
 MOST_IN_LINE = 10_000
-"""Characters that a field of one line takes."""
+"""Maximum characters in a field of one line."""
 UNKNOWN = "�"
 _INKS = {
     "input--cursor": "caret",
@@ -40,11 +40,11 @@ _UNESCAPES = {"\\": "\\", "n": "\n", "t": "\t", "r": "\r"}
 GAP = "   "
 
 
-# ---- text that was typed ------------------------------------------------------------------------
+# ---- typed text ---------------------------------------------------------------------------------
 
 
 def editable(text: str) -> str:
-    """A text as an editor may show it: character for character, so that the cursor stays true."""
+    """A printable text for an editor, with one character for each, so that the cursor's place stays right."""
     return "".join(char if char.isprintable() or char == "\t" else _one(char) for char in text)
 
 
@@ -60,7 +60,7 @@ class _Editable(Highlighter):
 
 
 class SafeInput(Input, Inked, inherit_css=False):
-    """One line to type in; control characters that were pasted are shown, not obeyed."""
+    """A field of one line, which shows pasted control characters as visible signs."""
 
     DEFAULT_CSS = """
     SafeInput { width: 100%; height: 1; background: $foreground 8%; color: $foreground; pointer: text; }
@@ -73,12 +73,12 @@ class SafeInput(Input, Inked, inherit_css=False):
         super().__init__(value, placeholder, _Editable(), id=id, max_length=MOST_IN_LINE)
 
     def get_component_rich_style(self, *names: str, **options: object) -> Style:
-        """An ink, not Textual's component style: a dialog of twenty lines opens in two thirds of the time."""
+        """An ink instead of Textual's component style: a dialog of twenty lines opens in two thirds of the time."""
         return self.ink(_INKS[names[0]])
 
 
 class SafeTextArea(TextArea):
-    """Several lines to type in; control characters that were pasted are shown, not obeyed. Enter applies the dialog."""
+    """An editor of several lines, which shows pasted control characters as visible signs. Enter applies the dialog."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "submit", "Done", show=False, priority=True),
@@ -87,20 +87,19 @@ class SafeTextArea(TextArea):
     ]
 
     def put(self, text: str) -> None:
-        """Edit another text, from its end on."""
+        """Edit another text, with the cursor at its end."""
         self.load_text(text)
         self.move_cursor(self.document.end)
 
     def action_submit(self) -> None:
-        """Be done; Textual's editor would begin a new line."""
+        """Report enter to the dialog; Textual's editor would begin a new line."""
         self.post_message(Entered())
 
     def action_newline(self) -> None:
-        """Begin a new line."""
         self.insert("\n")
 
     def on_paste(self, event: events.Paste) -> None:
-        """Refuse what would be too much to edit."""
+        """Refuse a text that is too long to edit."""
         if len(self.document.text) + len(event.text) > MOST_TYPED:
             event.prevent_default()
             event.stop()
@@ -109,17 +108,17 @@ class SafeTextArea(TextArea):
             self.app.notify(text, title="Not pasted", severity="warning", markup=False)
 
     def get_line(self, line_index: int) -> Text:
-        """One line of the document, as it may be drawn."""
+        """One line of the document, made printable."""
         return Text(editable(self.document.get_line(line_index)), end="", no_wrap=True)
 
 
 def escaped(text: str) -> str:
-    """A text as it can be typed on one line: a newline as \\n."""
+    """A text on one line, with a newline as \\n."""
     return text.translate(_ESCAPES)
 
 
 def unescaped(text: str) -> str:
-    """A text that was typed on one line, with \\n as a newline; other backslashes stay."""
+    """The text for one that was typed on one line, with \\n for a newline; other backslashes stay."""
     return re.sub(r"(?s)\\(.)", lambda typed: _UNESCAPES.get(typed[1], typed[0]), text)
 
 
@@ -127,7 +126,7 @@ def unescaped(text: str) -> str:
 
 
 def labelled(label: str, chosen: bool, place: int) -> Content:
-    """A label of a choice after its mark; a click on it has its place."""
+    """A label of a choice after its mark; a click on it finds its place in the style."""
     content = Content.styled(
         f"{'◉' if chosen else '○'} {label}", "bold $text-primary" if chosen else "$ink-muted"
     )
@@ -135,7 +134,7 @@ def labelled(label: str, chosen: bool, place: int) -> Content:
 
 
 def flow(labels: Iterable[Content], width: int) -> list[Content]:
-    """Labels line by line as they fit side by side; at least one line."""
+    """Labels in lines, as many side by side as fit; at least one line."""
     lines: list[Content] = []
     for label in labels:
         if lines and lines[-1].cell_length + len(GAP) + label.cell_length <= width:
@@ -146,12 +145,12 @@ def flow(labels: Iterable[Content], width: int) -> list[Content]:
 
 
 class Choice(Widget, can_focus=True):
-    """One of several labels on a line; a mark shows what is chosen, not colour alone.
+    """A choice of one among several labels on a line; the chosen one has a mark, not only a colour.
 
     Args:
-        labels: In display order.
-        chosen: Place of the one that is chosen at first.
-        id: Of the widget.
+        labels: The labels in display order.
+        chosen: Place of the label that is chosen at first.
+        id: Id of the widget.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -180,7 +179,6 @@ class Choice(Widget, can_focus=True):
         self.set_reactive(Choice.chosen, chosen)
 
     def watch_chosen(self) -> None:
-        """Notify the dialog."""
         self.post_message(self.Changed(self))
 
     def action_turn(self, by: int) -> None:
@@ -188,7 +186,7 @@ class Choice(Widget, can_focus=True):
         self.chosen = (self.chosen + by) % len(self.labels)
 
     def action_submit(self) -> None:
-        """Be done."""
+        """Report enter to the dialog."""
         self.post_message(Entered())
 
     def on_click(self, event: events.Click) -> None:
@@ -196,7 +194,7 @@ class Choice(Widget, can_focus=True):
         self.chosen = event.style.meta.get("choice", self.chosen)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """As many lines as the labels need, each whole."""
+        """The lines that the labels need, without breaking one."""
         return len(self._lines(width))
 
     def render(self) -> Content:
@@ -210,12 +208,12 @@ class Choice(Widget, can_focus=True):
 
 
 class Ticks(Choice):
-    """Several labels on a line, each with a tick or without one, all with one at first.
+    """Several labels on a line, each of which can be ticked.
 
     Args:
-        labels: In display order.
-        without: Places of those that have none at first.
-        id: Of the widget.
+        labels: The labels in display order.
+        without: Places of the labels that are not ticked at first.
+        id: Id of the widget.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("space", "tick", "Tick", show=False)]
@@ -226,12 +224,12 @@ class Ticks(Choice):
         """Places of the labels without a tick."""
 
     def action_tick(self) -> None:
-        """Tick the label that is chosen, or take its tick away."""
+        """Tick the chosen label, or remove its tick."""
         self.without ^= {self.chosen}
         self.refresh()
 
     def on_click(self, event: events.Click) -> None:
-        """Tick the label that was clicked, or take its tick away."""
+        """Tick the label that was clicked, or remove its tick."""
         if (place := event.style.meta.get("choice")) is not None:
             self.chosen = place
             self.action_tick()

@@ -1,4 +1,4 @@
-"""A form: one list of settings, the highlighted of which is edited, and the dialog around it."""
+"""A form: a list of settings with an editable highlighted row, and the dialog around it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from inspector.widgets.fields import SafeInput, editable, escaped, flow, labelle
 
 Result = TypeVar("Result")
 LABEL, SHORT = 20, 12
-"""Cells of a label with the mark before it, and of a field that has its remark at the right."""
+"""Cells of a label with the mark before it, and of a field with its remark on the right."""
 NARROW = 80
-"""Columns of the screen below which there is no room for help at the right of a field."""
+"""Columns of the screen below which there is no room for help on the right of a field."""
 FIELD = "on $foreground 8%"
 
 
@@ -45,14 +45,14 @@ class FormRow:
     def __init__(self, setting: Setting, words: Sequence[str] = (), placeholder: str = "") -> None:
         self.setting, self.words, self.placeholder = setting, words, placeholder
         self.more: tuple[str, ...] = ()
-        """The texts after the first, which alone is edited, if the value is several texts."""
+        """If the value is several texts: those after the first, which is the one that can be edited."""
         self.text, self.chosen = "", 0
         self.token_id: TokenId | None = None
-        """Looks up the token of a text, if the value is of tokens."""
+        """Looks up the token of a text, if the value consists of tokens."""
         self.remark, self.ink = "", ""
         """The remark on the value, printable, and its color; shown instead of the help."""
         self._filled: tuple[str, Any] = ("", None)
-        """The text that the row was filled with, and the value that this is the text of."""
+        """The text that the row was filled with, and its value."""
 
     @property
     def escapes(self) -> bool:
@@ -61,12 +61,10 @@ class FormRow:
 
     @property
     def help(self) -> str:
-        """The explanation of the setting."""
         more = f"; {len(self.more)} more are kept" if self.more else ""
         return self.setting.help + ("; \\n is a newline" if self.escapes else "") + more
 
     def fill(self, value: Any) -> None:
-        """Show a value."""
         if self.words:
             self.chosen = int(value)
             return
@@ -77,10 +75,10 @@ class FormRow:
         self._filled = self.text, value
 
     def read(self) -> Any:
-        """The value; the one that it was filled with, as long as nothing else was typed.
+        """The value; the one that the row was filled with, unless another text was typed.
 
         Raises:
-            SettingsError: What is wrong with it.
+            SettingsError: The text is not a valid value.
         """
         if self.words:
             return bool(self.chosen)
@@ -91,13 +89,13 @@ class FormRow:
 
 
 class SettingsForm(Widget, can_focus=True):
-    """Settings in groups, each on a line: its label, its value and its help, or what is wrong with it.
+    """Settings in groups, one on a line: its label, its value and its help, or what is wrong with it.
 
-    The one field lies over the value of the highlighted row; a choice has none, and takes the arrows itself.
+    The only field lies over the value of the highlighted row. A choice has no field: the form takes the arrows itself.
 
     Args:
-        groups: The rows, by their title; empty for no title.
-        explains: Whether the help is at the right of the values, if there is room; otherwise the dialog shows it.
+        groups: Titles, empty for none, and the rows under each.
+        explains: Whether the help is on the right of the values, if there is room; otherwise the dialog shows it.
         first: Name of the row that is highlighted first.
     """
 
@@ -126,13 +124,12 @@ class SettingsForm(Widget, can_focus=True):
         self.highlighted = self.rows[first]
         self.field = SafeInput(self.highlighted.text, self.highlighted.placeholder)
         self._places: dict[str, tuple[int, int, int]] = {}
-        """Lines of each row by its name: the first with the title of its group, its own first, and the one after it."""
+        """Lines of each row by its name: the first, counting a title above it, its own first, and the one after it."""
 
     def compose(self) -> ComposeResult:
         yield self.field
 
     def on_mount(self) -> None:
-        """Listen to the field."""
         self.watch(self.field, "value", self._typed, init=False)
 
     def _typed(self, text: str) -> None:
@@ -149,7 +146,7 @@ class SettingsForm(Widget, can_focus=True):
         self.lay_out()
 
     def lay_out(self) -> None:
-        """Draw the rows and place the field again: Textual keeps the place of a child that asks for no layout."""
+        """Draw the rows and place the field again: Textual keeps the place of a child without a layout request."""
         self.field.refresh(layout=True)
         self.refresh()
 
@@ -157,8 +154,8 @@ class SettingsForm(Widget, can_focus=True):
         """Show a remark at a row instead of its help.
 
         Args:
-            name: Of the row.
-            text: Printable; empty for the help.
+            name: Name of the row.
+            text: The remark; printable, empty for the help.
             ink: Its color.
         """
         row = self.rows[name]
@@ -171,7 +168,7 @@ class SettingsForm(Widget, can_focus=True):
     # ---- keys -------------------------------------------------------------------------------
 
     def highlight(self, name: str) -> None:
-        """Highlight a row, and edit it."""
+        """Highlight a row, and put its value into the field."""
         row = self.highlighted = self.rows[name]
         self.field.display = not row.words
         self.field.placeholder, self.field.value = row.placeholder, row.text
@@ -181,7 +178,7 @@ class SettingsForm(Widget, can_focus=True):
         self.take_focus()
 
     def take_focus(self) -> None:
-        """Have the focus in the highlighted row, in sight."""
+        """Focus the highlighted row, and scroll to it."""
         self.screen.set_focus(self if self.highlighted.words else self.field, scroll_visible=False)
         self.reveal()
 
@@ -196,7 +193,7 @@ class SettingsForm(Widget, can_focus=True):
             self.parent.scroll_to_region(place, animate=False)
 
     def action_move(self, by: int) -> None:
-        """Highlight the row that is so many below; the first one follows the last one."""
+        """Move the highlight by a number of rows; the first row follows the last one."""
         names = list(self.rows)
         self.highlight(names[(names.index(self.highlighted.setting.name) + by) % len(names)])
 
@@ -222,11 +219,11 @@ class SettingsForm(Widget, can_focus=True):
     # ---- drawing ----------------------------------------------------------------------------
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """As many lines as the rows need; the field is placed for the layout that asks."""
+        """The lines that the rows need; also places the field for the layout that asks for them."""
         height = len(self._lines(width))
         top = self._places[self.highlighted.setting.name][1]
         styles, cells = self.field.styles, self._cells(self.highlighted, width)
-        # set as a property it would ask for another layout
+        # as properties they would request another layout
         styles.set_rule("margin", Spacing(top, 0, 0, LABEL))
         styles.set_rule("width", Scalar.from_number(cells))
         return height
@@ -236,7 +233,7 @@ class SettingsForm(Widget, can_focus=True):
 
     @property
     def helps(self) -> bool:
-        """True if the help is at the right of the values now."""
+        """True if the help is on the right of the values now."""
         return self.explains and self.app.size.width >= NARROW
 
     def _short(self, row: FormRow) -> bool:
@@ -264,7 +261,7 @@ class SettingsForm(Widget, can_focus=True):
         return lines
 
     def _row(self, row: FormRow, width: int) -> list[Content]:
-        """The lines of a row: a remark that has no room at the right of the value is under it."""
+        """The lines of a row; a remark without room on the right of the value is under it."""
         here, cells, blank = row is self.highlighted, self._cells(row, width), Content("")
         if row.words:
             words = [labelled(word, n == row.chosen, n) for n, word in enumerate(row.words)]
@@ -290,7 +287,7 @@ class SettingsForm(Widget, can_focus=True):
 
 
 def going(help: str = "") -> tuple[Action, Action]:
-    """The actions that go from row to row.
+    """The actions that move from row to row.
 
     Args:
         help: The sentence about them.
@@ -300,24 +297,24 @@ def going(help: str = "") -> tuple[Action, Action]:
 
 
 class SettingsDialog(Dialog[Result]):
-    """A dialog that is one form: each value is checked as it is typed.
+    """A dialog with a form: each value is checked as it is typed.
 
     Args:
-        groups: The rows of the form, by their title.
-        settings: Has the initial values, by the names of the rows.
+        groups: Titles, and the rows of the form under each.
+        settings: An object with the initial values as attributes, by the names of the rows.
         first: Name of the row to begin with.
     """
 
     EXPLAINS: ClassVar[bool] = False
-    """True if the help is at the right of the values, if there is room; otherwise it is in the frame."""
+    """True if the help is on the right of the values, if there is room; otherwise it is in the frame."""
     NO_SETTINGS: ClassVar[tuple[str, ...]] = ()
-    """Names of rows that are no settings."""
+    """Names of rows that are not attributes of the settings."""
 
     def __init__(self, groups: Iterable[tuple[str, Sequence[FormRow]]], settings: Result, first: str) -> None:
         super().__init__()
         self.form, self.settings, self.first = SettingsForm(groups, self.EXPLAINS, first), settings, first
         self.faults: dict[str, str] = {}
-        """Sentences on the wrong ones of the values that were read last, by the names of the rows; printable."""
+        """Sentences about the invalid values when the rows were read last, by the names of the rows; printable."""
 
     @property
     def _names(self) -> list[str]:
@@ -327,7 +324,7 @@ class SettingsDialog(Dialog[Result]):
         yield self.form
 
     def begin(self) -> None:
-        """Show the initial values, and begin in the first row."""
+        """Show the initial values, and highlight the first row."""
         super().begin()
         self.show(self.settings)
         self.form.highlight(self.first)
@@ -335,26 +332,25 @@ class SettingsDialog(Dialog[Result]):
         self.read()
 
     def show(self, settings: Result) -> None:
-        """Show other values."""
         self.form.fill({name: getattr(settings, name) for name in self._names})
 
     def made(self, values: Mapping[str, Any]) -> Result:
-        """The result with some values, by the names of settings.
+        """The result from the values, by the names of settings.
 
         Raises:
-            SettingsError: They can't be together.
+            SettingsError: The values don't go together.
         """
         raise NotImplementedError
 
     def remarks(self, values: Mapping[str, Any]) -> Mapping[str, str]:
-        """Remarks on values that are right, by the names of rows; printable."""
+        """Remarks on valid values, by the names of rows; printable."""
         return {}
 
     def read(self) -> Result | None:
         """Read all rows, and show at each what is wrong with it.
 
         Returns:
-            The result, None while any row is wrong.
+            The result; None if a value is invalid.
         """
         values: dict[str, Any] = {}
         faults = self.faults = {}
@@ -381,26 +377,25 @@ class SettingsDialog(Dialog[Result]):
         self.edited(message.name)
 
     def edited(self, name: str) -> None:
-        """Read the rows again: the user changed the value of one.
+        """Read the rows again, after the user changed the value of one.
 
         Args:
-            name: Of the row.
+            name: Name of the row.
         """
         self.read()
 
     def on_settings_form_highlighted(self) -> None:
-        """Explain the setting in the frame."""
         self.explain()
 
     def explain(self) -> None:
-        """Show the help of the highlighted row in the frame, unless it is at the right of the value."""
+        """Show the help of the highlighted row in the frame, unless it is on the right of the value."""
         box = self.query_one("#dialog")
         about = "" if self.form.helps else visible(self.form.highlighted.help)
-        if about != box.border_subtitle:  # else the whole form would be painted again
+        if about != box.border_subtitle:  # setting it repaints the whole form
             box.border_subtitle = Content(about)
 
     def apply(self) -> None:
-        """Apply the values; or go to the first one that is wrong, which says why."""
+        """Apply the values; or go to the first invalid one, which shows why."""
         if (result := self.read()) is not None:
             self.dismiss(result)
         else:

@@ -1,7 +1,7 @@
-"""The named inks that panels draw with, in the theme's own colours and on a panel's own ground.
+"""The named inks (styles) that panels draw with, in the theme's colours and on a panel's ground (background).
 
-They are not component classes of the widgets: Textual holds the whole style sheet against each of those, twelve times a
-widget, at every start and change of a class. That was most of the styling's time.
+They are not component classes of the widgets: Textual matches the whole style sheet against each of those, twelve times
+per widget, at the start and at every change of a class, which took most of the time for styling.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from textual.widget import Widget
 from inspector import scales
 
 LEAST = 4.5
-"""WCAG 2.2, 1.4.3 (AA), for text of any size."""
+"""Minimum contrast of text of any size: WCAG 2.2, 1.4.3 (AA)."""
 INK_FAINT, INK_MUTED = "ink-faint", "ink-muted"
-"""The two greys as colours of their own, for `Content`: it takes `auto 60%` for all of black or white."""
+"""The two greys as plain colours for `Content`, which reads `auto 60%` as pure black or white."""
 FIELD, ROW = 0.08, 0.1
-"""Share of the foreground in the ground of a field, and in that of a selected row."""
+"""Share of the foreground in the ground of a field, and of a selected row."""
 _TEXT = 0.87
 """Share of black or white in Textual's plain text."""
 _GROUNDS = ("background", "surface", "panel")
@@ -28,13 +28,13 @@ _COLOURS = (
     "text-primary", "text-secondary", "text-accent", "text-warning", "text-error", "text-success",
     "footer-key-foreground",
 )  # fmt: skip
-"""Coloured text; what else has a colour is a frame, a bar or a ground."""
+"""The variables of coloured text; other colours are of frames, bars or grounds."""
 _FAINT, _MUTED, _APART = "text-disabled", "text-muted", 0.1
-"""The two greys, and the share by which they differ at least; in a selected row there is no faint text."""
+"""The variables of the two greys, and the minimum difference of their shares. A selected row has no faint text."""
 
 
 class _Ink(NamedTuple):
-    """A colour of the theme each, and how much of it; no colour is the panel's own."""
+    """Text and ground colours of the theme, and their opacities; an empty name stands for the panel's own colour."""
 
     colour: str = ""
     ground: str = ""
@@ -63,17 +63,14 @@ _INKS = {
 }
 
 
-# ---- a theme that can be read -------------------------------------------------------------------
+# ---- a readable theme ---------------------------------------------------------------------------
 
 
 def readable(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a theme with every text colour that was too close to a ground moved away from it.
+    """All variables of a theme, with more contrast in text colours that were too close to a ground.
 
     Args:
-        variables: As Textual makes them of a theme. The terminal's own colours stay: they are not known.
-
-    Returns:
-        All of them.
+        variables: Textual's variables of a theme. The terminal's own colours are not known, and stay.
     """
     given = {name: Color.parse(variables[name]) for name in ("foreground", *_GROUNDS)}
     if any(colour.ansi is not None for colour in given.values()):
@@ -98,18 +95,18 @@ def readable(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def contrast(one: Color, other: Color) -> float:
-    """Contrast of two opaque colours as WCAG defines it: 1 for equal ones to 21."""
+    """Contrast of two opaque colours as WCAG defines it: from 1 for equal colours to 21."""
     return scales.contrast(one.rgb, other.rgb)
 
 
 def _away(colour: Color, goal: Color, can_be_read: Callable[[Color], bool]) -> Color:
-    """A colour moved towards black or white, the goal, until it can be read, or is that."""
+    """A colour moved towards the goal, black or white, until it can be read; the goal if none can."""
     moved = (colour.blend(goal, step / 20, 1.0) for step in range(21))
     return next(filter(can_be_read, moved), goal)
 
 
 def _block_cursor(variables: Mapping[str, str]) -> dict[str, str]:
-    """Ground and text of what is highlighted in a list, and of the button that applies."""
+    """The variables for ground and text of the highlighted row of a list, and of the button that applies."""
     ground = Color.parse(variables["block-cursor-background"])
     text = ground.get_contrast_text(1.0)
     moved = _away(ground, text.inverse, lambda each: contrast(each + text.with_alpha(_TEXT), each) >= LEAST)
@@ -122,10 +119,10 @@ def _share(variable: str) -> float:
 
 
 def _least_share(grounds: Iterable[tuple[Color, Color]]) -> float:
-    """The least share of black or white that can be read.
+    """The smallest share of black or white that can be read.
 
     Args:
-        grounds: What the ink is mixed with, and the ground that it then stands on: in a selected row they differ.
+        grounds: Pairs of the ground that the ink is mixed with, and the one under it, which differ in a selected row.
     """
     pairs = list(grounds)
     for percent in range(30, 100):
@@ -139,7 +136,7 @@ def _least_share(grounds: Iterable[tuple[Color, Color]]) -> float:
 
 
 def panel_css(kind: str) -> str:
-    """The frame of a panel, in the theme's own colours; of one with the class `-line`, an edge while it has the focus.
+    """The CSS for the frame of a panel; one with the class `-line` only has a left border while it has the focus.
 
     Args:
         kind: Class name of the widget.
@@ -160,19 +157,18 @@ def panel_css(kind: str) -> str:
 class Inked(Widget):
     """A widget that draws with the named inks.
 
-    Among several bases it comes last: Textual takes the style sheet of the first one alone.
+    It comes last among several base classes: Textual uses only the CSS of the first one.
     """
 
     _mixed_inks: dict[str, Style] | None = None
 
     @property
     def colorful(self) -> bool:
-        """True if the terminal has enough colors for a scale; if not, glyphs and underlines carry it."""
+        """True if the terminal has enough colors for a scale; if not, glyphs and underlines are used."""
         return not self.app.no_color and self.app.console.color_system in ("256", "truecolor")
 
     @property
     def dark(self) -> bool:
-        """True if the theme is dark."""
         return self.app.current_theme.dark
 
     def ink(self, name: str) -> Style:
@@ -183,7 +179,7 @@ class Inked(Widget):
             return known
         ink, ground = _INKS[name], self.background_colors[1]
         style = self.rich_style + ink.style
-        if ink.ground:  # laid on the widget's; the colour is laid on both
+        if ink.ground:  # blended with the widget's ground; the colour is blended with both
             ground += _theme_colour(self, ink.ground, ink.ground_share, ground)
             style += Style(bgcolor=ground.rich_color)
         if ink.colour:
@@ -200,7 +196,7 @@ class Inked(Widget):
 
 
 def _theme_colour(widget: Widget, name: str, share: float, ground: Color) -> Color:
-    """A colour of the theme as a style sheet writes one: `#e0e0e0`, `ansi_blue 50%`, or `auto 60%`, what reads best."""
+    """A colour of the theme, from `#e0e0e0`, `ansi_blue 50%`, or `auto 60%`, which contrasts with the ground."""
     colour, _, percent = widget.app.theme_variables[name].partition(" ")
     share *= float(percent.removesuffix("%") or 100) / 100
     return ground.get_contrast_text(share) if colour == "auto" else Color.parse(colour).multiply_alpha(share)

@@ -1,4 +1,4 @@
-"""Lists of which one row is highlighted, and the dialogs around them: one that we draw, and Textual's made safe."""
+"""Lists with a highlighted row, and the dialogs around them: one that is drawn here, and Textual's made safe."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from inspector.widgets.fields import SafeInput
 Result = TypeVar("Result")
 
 
-# ---- rows that we draw --------------------------------------------------------------------------
+# ---- rows that are drawn here -------------------------------------------------------------------
 
 
 class PickList(Canvas):
-    """Rows of which one is highlighted; its dialog, or a subclass, draws a row, and one above them."""
+    """A list with a highlighted row; its dialog, or a subclass, draws the rows and the head above them."""
 
     class RowPicked(Message):
         """The highlighted row was clicked: take it."""
 
     class RowHighlighted(Message):
-        """Another row is highlighted, or there are others."""
+        """Another row is highlighted, or the rows have changed."""
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.count = 0
         self.highlighted = 0
         self._top = self._rows = 0
-        """Place of the first row in sight, and the lines of all with the one above them."""
+        """Place of the first row in sight, and the lines of the widget with the head."""
 
     def head(self, width: int) -> Row:
         """The names of the columns."""
@@ -50,18 +50,18 @@ class PickList(Canvas):
         return cast("PickDialog[Any]", self.screen).row(place, width)
 
     def lay(self, count: int, highlighted: int = 0) -> None:
-        """Show so many rows.
+        """Show new rows.
 
         Args:
-            count: How many there are.
-            highlighted: Place of the one that is highlighted.
+            count: Number of rows.
+            highlighted: Place of the row to highlight.
         """
         self.count, self.highlighted, self._top = count, highlighted, 0
         self.post_message(self.RowHighlighted())
         self.redraw()
 
     def move(self, by: int) -> None:
-        """Highlight the row that is so many below (above if negative), as far as there are any."""
+        """Move the highlight down by a number of rows (up if negative), up to the last or first one."""
         place = max(0, min(self.count - 1, self.highlighted + by))
         if place != self.highlighted:
             self.highlighted = place
@@ -107,18 +107,18 @@ class PickList(Canvas):
 
 
 class PickDialog(Dialog[Result]):
-    """A dialog whose answer is a row of its one `PickList`; arrows go through it wherever the focus is."""
+    """A dialog that returns a row of its `PickList`; the arrows move in the list wherever the focus is."""
 
     ACTIONS: ClassVar[ActionTable] = dialog_table("In a list", *picking("", "choose"), taking(), told=False)
     choices: Sequence[Result] = ()
     """The rows that `put` listed."""
 
     def put(self, choices: Sequence[Result], highlighted: int = 0) -> None:
-        """List choices, a row each.
+        """List choices, one in a row.
 
         Args:
-            choices: In their order.
-            highlighted: Place of the one that is highlighted.
+            choices: The choices in their order.
+            highlighted: Place of the choice to highlight.
         """
         self.choices = choices
         self.picks.lay(len(choices), highlighted)
@@ -129,31 +129,28 @@ class PickDialog(Dialog[Result]):
         return self.choices[self.picks.highlighted] if self.choices else None
 
     def apply(self) -> None:
-        """Take the highlighted choice."""
         if (picked := self.picked) is not None:
             self.dismiss(picked)
 
     @property
     def typed(self) -> str:
-        """The text in its field."""
         return self.query_one(SafeInput).value
 
     @property
     def picks(self) -> PickList:
-        """The list."""
         return self.query_one(PickList)
 
     def head(self, width: int) -> Row:
-        """The names of the columns of a list that isn't of a subclass."""
+        """The names of the columns; for a list that doesn't draw them itself."""
         raise NotImplementedError
 
     def row(self, place: int, width: int) -> Row:
-        """One row of it, counted from 0."""
+        """One row, counted from 0; for a list that doesn't draw it itself."""
         raise NotImplementedError
 
     @on(PickList.RowHighlighted)
     def _count_rows(self) -> None:
-        """The frame says which of how many rows is highlighted; without any there is nothing to take."""
+        """Show the highlighted row's number and the number of rows in the frame; without rows, disable the button."""
         shown = self.picks
         self.query_one("#apply", Button).disabled = not shown.count
         where = f"{shown.highlighted + 1:,} of {shown.count:,} · ↑↓ ⏎" if shown.count else ""
@@ -168,12 +165,12 @@ class PickDialog(Dialog[Result]):
 
 
 class SafeOptionList(OptionList):
-    """A list whose highlighted option may be gone, or not be laid out: not yet, or for want of room."""
+    """A list with a highlighted option that may be gone, or not be laid out, because it isn't yet or has no room."""
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """As many lines as the options need at this width; of more than the screen has, not how many.
+        """The lines that the options need at this width, or a lower bound if they are more than the screen has.
 
-        Each has a line at least. Wrapping a hundred at each width that a layout tries took a palette 30 ms.
+        Each option has at least one line. Wrapping a hundred at each width that a layout tries took a palette 30 ms.
         """
         if len(self.options) >= viewport.height:
             return len(self.options)
@@ -181,16 +178,16 @@ class SafeOptionList(OptionList):
 
     @property
     def has_highlighted(self) -> bool:
-        """True if the highlighted option is there, and laid out."""
+        """True if the highlighted option is there and laid out."""
         return bool(self.scrollable_content_region) and (self.highlighted or 0) < len(self.options)
 
     def action_page_up(self) -> None:
-        """Highlight what is a page above. Textual's own takes for granted that the list was laid out."""
+        """Highlight the option a page above. Textual's own action assumes that the list was laid out."""
         if self.has_highlighted:
             super().action_page_up()  # type: ignore[no-untyped-call]
 
     def action_page_down(self) -> None:
-        """Highlight what is a page below. Textual's own takes for granted that the list was laid out."""
+        """Highlight the option a page below. Textual's own action assumes that the list was laid out."""
         if self.has_highlighted:
             super().action_page_down()  # type: ignore[no-untyped-call]
 
@@ -200,7 +197,7 @@ class SafeOptionList(OptionList):
             super().action_select()
 
     async def on_click(self, event: events.Click) -> None:
-        """Select what was clicked, if it is still there."""
+        """Select the option that was clicked, if it is still there."""
         option = event.style.meta.get("option")
         if option is None or option >= len(self.options):
             event.prevent_default()
@@ -211,12 +208,12 @@ class LinesDialog(Dialog[Result]):
 
     Args:
         choices: The choices.
-        highlighted: Place of the one that is highlighted first.
+        highlighted: Place of the choice that is highlighted first.
         remark: Text below them, printable; empty for none.
     """
 
     WIDTH: ClassVar[int] = 84
-    """Cells of the dialog at most, as in `overlays.tcss`."""
+    """Maximum cells of the dialog, as in `overlays.tcss`."""
     FRAME: ClassVar[int] = 9
     """Cells around a line, with the scroll bar."""
     LEAVE: ClassVar[str] = "Close"
@@ -235,7 +232,7 @@ class LinesDialog(Dialog[Result]):
         raise NotImplementedError
 
     def possible(self, choice: Result) -> bool:
-        """True if it can be chosen."""
+        """True if a choice can be chosen."""
         return True
 
     def _lines(self) -> Iterable[Content]:
@@ -248,7 +245,7 @@ class LinesDialog(Dialog[Result]):
             yield Remark(self._remark)
 
     def begin(self) -> None:
-        """Begin in the list."""
+        """Fill the list, and focus it."""
         super().begin()
         self.put(self._choices, self._highlighted)
         self.set_focus(self.query_one(SafeOptionList))
@@ -257,8 +254,8 @@ class LinesDialog(Dialog[Result]):
         """List other choices.
 
         Args:
-            choices: In their order.
-            highlighted: Place of the one that is highlighted.
+            choices: The choices in their order.
+            highlighted: Place of the choice to highlight.
         """
         self._choices, options = choices, self.query_one(SafeOptionList)
         options.clear_options()
@@ -267,7 +264,7 @@ class LinesDialog(Dialog[Result]):
         options.highlighted = highlighted if choices else None
 
     def on_resize(self, event: events.Resize) -> None:
-        """Fit the lines."""
+        """Draw the lines for the new width."""
         options = self.query_one(SafeOptionList)
         for place, line in enumerate(self._lines()) if options.options else ():
             options.replace_option_prompt_at_index(place, line)

@@ -1,4 +1,4 @@
-"""A text as the tokenizer cuts it: each token with its id under it, the boundaries in sight."""
+"""A text as the tokenizer splits it: the tokens with their ids under them, and their boundaries."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from inspector.display import pad, token_label, truncate
 from inspector.widgets.canvas import Canvas, Row
 
 MOST = 400
-"""Tokens that are laid out at most."""
+"""Maximum number of tokens that are laid out."""
 Line = tuple[int, Sequence[Piece]]
-"""The number of its first token in the text, and its tokens."""
+"""The place of its first token in the text, and its tokens."""
 
 
 class PieceList(Canvas):
     """The tokens in lines of two rows each; a token that ends with a newline ends its line.
 
     Args:
-        both_ends: Where there is no room for all, whether the first lines are shown, too, and keys scroll; else the
-            last ones alone, where the user types.
-        id: Of the widget.
+        both_ends: Whether a text that doesn't fit is shown with its first and last lines and can be scrolled; otherwise
+            only its last lines are shown, where the user types.
+        id: Id of the widget.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -45,35 +45,35 @@ class PieceList(Canvas):
         self.first: Sequence[Piece] = ()
         self.last: Sequence[Piece] = ()
         self.left_out = 0
-        """Tokens between the first and the last ones."""
+        """Number of tokens between the first and the last ones."""
         self._top: int | None = None
-        """The first row on show, None until it was scrolled."""
+        """The first row on show; None until it was scrolled."""
         self._height = 0
         """Rows of all lines."""
 
     def put(self, pieces: Sequence[Piece]) -> None:
-        """Show a text's tokens, of a long one the end."""
+        """Show a text's tokens; only the last ones of a long text."""
         self.put_ends((), pieces[-MOST:], max(0, len(pieces) - MOST))
 
     def put_ends(self, first: Sequence[Piece], last: Sequence[Piece], left_out: int) -> None:
         """Show a text's first and last tokens.
 
         Args:
-            first: From its beginning.
-            last: Up to its end.
-            left_out: How many are between them.
+            first: Tokens from the beginning.
+            last: Tokens up to the end.
+            left_out: Number of tokens between them.
         """
         self.first, self.last, self.left_out, self._top = first, last, left_out, None
         self.redraw()
 
     def action_scroll_rows(self, by: int) -> None:
-        """Scroll by some rows, as far as there are any."""
+        """Scroll by some rows, up to the first or last one."""
         if self.both_ends and self._height > self.size.height:
             self._top = max(0, min((self._top or 0) + by, self._height - self.size.height))
             self.redraw()
 
     def action_scroll_pages(self, by: int) -> None:
-        """Scroll by what is on show."""
+        """Scroll by the visible rows."""
         self.action_scroll_rows(by * max(2, self.size.height // 2 * 2))
 
     @on(events.MouseScrollDown)
@@ -91,7 +91,7 @@ class PieceList(Canvas):
         behind = len(self.first) + self.left_out
         first, last = list(_lines(self.first, 0, width)), list(_lines(self.last, behind, width))
         self._height = 2 * len(first + last) + bool(self.left_out)
-        self.can_focus = self.both_ends and self._height > height  # the tab key stops only if there is need
+        self.can_focus = self.both_ends and self._height > height  # the tab key stops only if it can scroll
         if self._height <= height or self._top is not None:
             top = min(self._top or 0, max(0, self._height - height))
             return self._all(first, last)[top : top + height]
@@ -103,7 +103,7 @@ class PieceList(Canvas):
         return self._all(first[:above], last[-below:])
 
     def _all(self, first: Sequence[Line], last: Sequence[Line]) -> list[Row]:
-        """The rows of some lines, and between them how many tokens are not shown."""
+        """The rows of some lines, with the number of hidden tokens between them."""
         end = first[-1][0] + len(first[-1][1]) if first else 0
         rows = [row for line in first for row in self._rows(line)]
         if last and (hidden := last[0][0] - end):
@@ -126,11 +126,11 @@ class PieceList(Canvas):
 
 
 def _lines(pieces: Sequence[Piece], place: int, width: int) -> Iterator[Line]:
-    """Tokens line by line as they fit side by side.
+    """Tokens in lines, as many side by side as fit.
 
     Args:
-        pieces: Tokens that follow each other.
-        place: The first one's number in the text.
+        pieces: Consecutive tokens.
+        place: Place of the first one in the text.
         width: Cells of a line.
     """
     begin = used = 0

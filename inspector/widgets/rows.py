@@ -1,4 +1,4 @@
-"""Rows of segments without Textual: sentences in lines, and the styles of data on a color scale."""
+"""Rows of segments without Textual: wrapped sentences, and styles of a color scale."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Row = list[Segment]
 FACT_NAME = 13
 """Cells of the names of facts."""
 _BREAK = re.compile(r"(?<!\d) | (?!(?:%|ms|s|min|B|KiB|MiB|GiB|TiB|bits?|tok/s)(?!\w))")
-"""A blank at which a line may end."""
+"""A blank at which a line may be broken."""
 _UNDERLINED = 4
-"""The step of the color scale from which a token is underlined too: color is never the only carrier."""
+"""The step of the color scale from which a token is also underlined, so that color is not the only sign."""
 _COLORLESS = (Style(), Style(italic=True), Style(underline=True), Style(underline=True, italic=True),
               Style(underline=True, bold=True), Style(underline=True, bold=True, italic=True))  # fmt: skip
-"""The steps of the scale if the terminal has no colors for them."""
+"""Styles of the scale's steps on a terminal without enough colors."""
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """A text in lines of `width` cells at most, broken at blanks; a longer word stays whole, and so does a number with
+    """A text in lines of at most `width` cells, broken at blanks, but not within a longer word, or between a number and
     its unit."""
     lines = [""]
     for word in _BREAK.split(text):
@@ -38,12 +38,12 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def columns_that_fit(cells: Mapping[str, int], gives_way: Iterable[str], room: int) -> tuple[str, ...]:
-    """The columns of a table that have room together.
+    """The columns of a table that fit together.
 
     Args:
         cells: Cells of each column, by its name.
-        gives_way: Names of columns that are left out one by one, the first one first.
-        room: Cells of all columns.
+        gives_way: Names of columns that are left out one by one, in this order.
+        room: Cells for all columns.
     """
     kept = dict(cells)
     for name in gives_way:
@@ -63,8 +63,7 @@ def fact_rows(
         width: Cells of a line.
         name: Style of the names.
         text: Style of the sentences.
-        height: Rows that there is room for, None for all: after the first a fact that wouldn't be all in sight is
-            left out.
+        height: Maximum rows: later facts than the first are left out if they don't fit as a whole. None for no limit.
     """
     rows: list[Row] = []
     for label, sentence in facts:
@@ -76,17 +75,18 @@ def fact_rows(
     return rows
 
 
-@lru_cache(maxsize=1024)  # a scale has a few steps, and every row of a panel asks for them again
+@lru_cache(maxsize=1024)  # there are few steps, and every row of a panel needs their styles
 def rgb_style(ink: scales.Rgb | None = None, ground: scales.Rgb | None = None) -> Style:
-    """A style of data colors."""
+    """The style with an RGB color for the text, for the background, or for both."""
     return Style(
         color=Color.from_rgb(*ink) if ink else None, bgcolor=Color.from_rgb(*ground) if ground else None
     )
 
 
-@lru_cache(maxsize=64)  # a few steps, and each token that is drawn asks
+@lru_cache(maxsize=64)  # there are few steps, and every token needs one's style
 def heat_style(step: int, dark: bool, colourful: bool, signed: bool = False) -> Style:
-    """The style of a step of the scale, 0 (none) to 5; -5 to 5 of what has a sign, dim below 0 without colors."""
+    """The style of a step of the color scale, 0 (none) to 5, or -5 to 5 for signed values; without colors, negative
+    steps are dim."""
     if not colourful or step == 0:
         return _COLORLESS[step] if step >= 0 else _COLORLESS[-step] + Style(dim=True)
     ink, ground = scales.opposed_heat(step, dark) if signed else scales.HEAT[step, dark]

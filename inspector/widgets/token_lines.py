@@ -1,8 +1,8 @@
-"""Tokens laid out in lines, and how each looks: prompt or completion, special, unfinished, and its heat.
+"""Tokens laid out in lines, and their styles: prompt or completion, special, unfinished, and colored by a metric.
 
-Appending touches the last lines only, however many are above them. Words stay whole where they fit a line. A token is
-one piece, or several where it holds line breaks or is wider than the line. One more column than the given width is used
-by what may hang over: `↵`, a border and the caret.
+Appending changes only the last lines, however many are above them. Words stay whole if they fit a line. A token is one
+piece, or several if it contains line breaks or is wider than the line. One column more than the given width is used for
+`↵`, a border or the caret.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class TextPiece(NamedTuple):
     opens: bool
     """True if a line may break before it."""
     mark: bool = False
-    """True for what is drawn next to the tokens and isn't text: left out of a copy."""
+    """True if it is a sign next to a token and not text: left out of a copy."""
     under: str = ""
-    """The text that is drawn under it; its cells have room for that."""
+    """The text under it, for which its cells have room."""
     edge: bool = False
     """True if its last cell is the token's border."""
 
     @property
     def blank(self) -> int:
-        """Empty cells between the text and the border, where what is under it is wider."""
+        """Empty cells between the text and the border, if the text under it is wider."""
         return self.cells - cell_len(self.text) - self.edge
 
 
@@ -57,13 +57,13 @@ class WrappedLine(Struct):
     pieces: list[TextPiece] = field(default_factory=list)
     cells: int = 0
     hard: bool = False
-    """A newline of the text ends it."""
+    """True if it ends with a newline of the text."""
     gap: bool = False
-    """The space before its first word is not drawn: a soft line doesn't begin with it."""
+    """True if the space before its first word is not drawn, since it is a soft line."""
 
 
 class Wrap:
-    """Lines of tokens, and where each token begins.
+    """Lines of tokens, and the line in which each token begins.
 
     Args:
         width: Cells of a line, at least 1; one column more may be used.
@@ -82,9 +82,9 @@ class Wrap:
         """Add the next token.
 
         Args:
-            parts: Its display text, cut at its line breaks.
-            mark: Drawn in front of it.
-            under: Drawn under a bordered one; at most as wide as a line.
+            parts: Its display text, split at its line breaks.
+            mark: Signs in front of it.
+            under: Text under a bordered token; at most as wide as a line.
         """
         slot = len(self.line_of)
         self.line_of.append(_NOWHERE)
@@ -108,7 +108,7 @@ class Wrap:
             self.line_of[slot] = len(self.lines) - 1
 
     def cut(self, slot: int) -> int:
-        """Forget the tokens from a slot on, and those before it whose place may depend on them.
+        """Remove the tokens from a slot on, and those before it with places that may depend on them.
 
         Returns:
             The slot from which tokens have to be appended again.
@@ -125,7 +125,7 @@ class Wrap:
         return first
 
     def _begins_clean(self, index: int) -> bool:
-        """True if a line begins with the beginning of a token."""
+        """True if the first piece of a line is the beginning of its token."""
         pieces = self.lines[index].pieces
         return bool(pieces) and self.line_of[pieces[0].slot] == index
 
@@ -160,7 +160,7 @@ class Wrap:
             self.line_of[piece.slot] = len(self.lines) - 1
 
     def _wrap(self, opens: bool, cells: int) -> None:
-        """Begin a soft line; the unfinished word goes with it where it fits there."""
+        """Begin a soft line, and move the unfinished word there if it fits."""
         index = len(self.lines) - 1
         pieces = self.lines[-1].pieces
         start = len(pieces)
@@ -185,7 +185,7 @@ class Wrap:
                 self.line_of[piece.slot] = index + 1
 
     def _split(self, text: str) -> list[str]:
-        """A text cut so that it fits the rest of this line, and whole lines from there."""
+        """A text split so that it fits the rest of this line, and then whole lines."""
         room = self.width - self.lines[-1].cells
         if cell_len(text) <= room:
             return [text]
@@ -208,7 +208,7 @@ _STRUCK = Style(strike=True, bold=True)
 
 
 def legend(metric: scales.Metric, dark: bool, colourful: bool) -> Content:
-    """The meaning of the heat steps, each threshold on its own colour."""
+    """The legend of a metric: the thresholds of the color scale, each on its color."""
     if metric.name == scales.SEGMENT:
         return Content("segment that each token belongs to")
     if metric.name == scales.INSIDE:
@@ -223,7 +223,7 @@ def legend(metric: scales.Metric, dark: bool, colourful: bool) -> Content:
 
 
 def swatches(edges: Sequence[float], dark: bool, colourful: bool, signed: bool = False) -> Content:
-    """The value at which each heat step begins, on its own colour."""
+    """The value at which each step of the color scale begins, on its color."""
     return Content("").join(
         Content.styled(f" {edge:g} ", ContentStyle.from_rich_style(heat_style(step, dark, colourful, signed)))
         for step, edge in enumerate(edges, start=1)
@@ -236,7 +236,7 @@ class TokenStyles:
     Args:
         inks: Named styles on the panel's ground: `base`, `muted`, `faint`, `special`, `cursor`, `accent`, `warn`, and
             `row` for the ground of every other token with borders.
-        metric: The heat.
+        metric: The metric to color by.
         dark: Whether the theme is dark.
         colourful: Whether the terminal has colours for a scale.
     """
@@ -255,16 +255,16 @@ class TokenStyles:
         own: Style | None = None,
         bordered: bool = False,
     ) -> list[Segment]:
-        """One piece of a token; nothing is added to a style that changes nothing.
+        """The segments of one piece of a token.
 
         Args:
-            piece: The part of it in this line.
-            item: Its token.
+            piece: The part of the token in this line.
+            item: The token.
             selected: Whether the cursor is on it.
-            ahead: Whether it is prompt that hasn't gone through the model yet.
+            ahead: Whether it is a token of the prompt that hasn't gone through the model yet.
             other: Whether the settings that are tried would have picked another token: it is struck through.
-            own: In the place of the style that such a token has; None for that.
-            bordered: Whether its spaces are in sight, with its border where it ends here.
+            own: Style to use instead of the usual one for such a token; None for the usual one.
+            bordered: Whether its spaces are visible, and its border if it ends here.
         """
         link = link_of(piece)
         if piece.mark:
@@ -301,14 +301,15 @@ class TokenStyles:
     def _bordered(
         self, piece: TextPiece, item: Item, selected: bool, calm: Style, hot: Style
     ) -> list[Segment]:
-        """A piece among borders: neighbours differ in their ground, too, and a special token is reversed.
+        """The segments of one piece with borders: neighbours also differ in their ground, and a special token is
+        reversed.
 
         Args:
-            piece: The part of it in this line.
-            item: Its token.
+            piece: The part of the token in this line.
+            item: The token.
             selected: Whether the cursor is on it.
-            calm: The style of its leading spaces.
-            hot: That of its text.
+            calm: Style of its leading spaces.
+            hot: Style of its text.
         """
         if item.special and not selected:
             hot += _REVERSED
@@ -340,5 +341,5 @@ class TokenStyles:
 
 
 def link_of(piece: TextPiece) -> Style:
-    """The style that tells a click on a piece its slot."""
+    """The style with a piece's slot, for clicks on it."""
     return Style.from_meta({"slot": piece.slot})

@@ -1,5 +1,5 @@
-"""The dialogs of the main screen: prompt, model, facts, jump, help. Here are the tables of their keys, which are known
-before a dialog is imported, and the downloads, which continue when the dialog for a model is left.
+"""The dialogs of the main screen: prompt, model, facts, jump, help. This module has the tables of their keys, which are
+needed before a dialog is imported, and the downloads, which continue when the model dialog is left.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ HELP_KEYS = dialog_table(
 
 
 class Downloads:
-    """One download at a time.
+    """Downloads models, one at a time.
 
     Args:
-        host: Has it done in a thread, and tells its end.
+        host: Runs the download in a thread, and shows the notice at its end.
     """
 
     def __init__(self, host: Host) -> None:
@@ -80,16 +80,16 @@ class Downloads:
         self.ended = 0
         """Number of downloads that have ended."""
         self.outcome = ""
-        """The outcome of the last one, in a sentence; printable."""
+        """The outcome of the last download, in a sentence; printable."""
         self.failed = False
 
     def start(self, spec: str) -> None:
-        """Download what is missing of a model; nothing else is being downloaded."""
+        """Download the missing files of a model; there must be no other download under way."""
         stop = self._stop = Event()
         self.spec, self.progress, self.outcome = spec, None, ""
 
         def work() -> EngineError | None:
-            from engine.model.download import download  # not before one is wanted
+            from engine.model.download import download  # imported only when it is needed
 
             worker = get_current_worker()  # the program's end cancels it
             try:
@@ -103,7 +103,7 @@ class Downloads:
         self._host.in_background(work, self._over)
 
     def stop(self) -> None:
-        """End it; what came is kept."""
+        """Stop the download; the files so far are kept."""
         self._stop.set()
 
     def _over(self, error: EngineError | None) -> None:
@@ -116,7 +116,7 @@ class Downloads:
         there = f"{name} is on the disk now"
         self.outcome = f"{there}: ⏎ opens it" if error is None else visible(str(error))
         if not self._host.is_active:
-            return  # the dialog says so
+            return  # the open dialog shows it
         if error is not None:
             self._host.announce(self.outcome, "Download", "error")
         else:

@@ -1,4 +1,4 @@
-"""The dialog with what is known of the model."""
+"""The dialog with the facts about the model."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def rows(facts: ModelFacts, ranks: RanksLoaded | None = None) -> Iterator[tuple[
     """Name and value of each fact; printable.
 
     Args:
-        facts: Of the model.
-        ranks: How it is divided over processes; None if it is not.
+        facts: Facts about the model.
+        ranks: How the model is divided among processes; None if it isn't.
     """
     yield "name", visible(facts.name)
     if not facts.ran:
@@ -77,11 +77,11 @@ def _heads(facts: ModelFacts) -> str:
 
 
 class FactsDialog(Dialog[None]):
-    """Shows the facts and the notes of a model.
+    """Shows the facts and the notes about a model.
 
     Args:
-        facts: Of the model.
-        ranks: How it is divided over processes; None if it is not.
+        facts: Facts about the model.
+        ranks: How the model is divided among processes; None if it isn't.
     """
 
     ACTIONS: ClassVar[ActionTable] = dialog_table(
@@ -96,7 +96,7 @@ class FactsDialog(Dialog[None]):
         self.facts, self.ranks = facts, ranks
 
     def serves(self, made: Dialog[None]) -> bool:
-        """True if it is the same model."""
+        """True if the new dialog is for the same model."""
         return isinstance(made, FactsDialog) and (made.facts, made.ranks) == (self.facts, self.ranks)
 
     def body(self) -> Iterable[Widget]:
@@ -119,7 +119,7 @@ class FactsDialog(Dialog[None]):
         return table
 
     def _template(self) -> Text:
-        """The special tokens in the order of their use, and the source with them in sight."""
+        """The special tokens in the order of their use, and the template's source with them marked."""
         parts = template_parts(self.facts)
         head = ("chat template", "dim"), ", its special tokens in order: ", (uses(parts), "italic"), "\n\n"
         line = 1
@@ -133,18 +133,18 @@ class FactsDialog(Dialog[None]):
         return text
 
 
-# ---- the special tokens, and where the chat template has them: pure, what is returned is printable ---
+# ---- the special tokens, and their places in the chat template: pure functions, printable results ---
 
 ROWS = 200
-"""Rows of tokens at most."""
+"""Maximum rows of tokens."""
 CHARACTERS = 16_000
-"""Characters of a template's source that are shown."""
+"""Maximum characters shown of a template's source."""
 USES = 80
-"""Uses that are listed at most."""
+"""Maximum number of uses that are listed."""
 _FOLDED = 4
-"""Numbered tokens in a row from which they share one row."""
+"""Number of consecutive numbered tokens from which they share one row."""
 _NAMES = {"bos_token": "BOS", "eos_token": "EOS", "pad_token": "PAD", "unk_token": "UNK"}
-"""The form in which a template writes a token by its role."""
+"""Names by which a template refers to tokens, and their roles."""
 
 
 TemplatePart = tuple[str, bool]
@@ -158,8 +158,8 @@ def ids_of(facts: ModelFacts, role: str) -> str:
 
 
 def token_rows(facts: ModelFacts) -> list[tuple[str, str, str]]:
-    """The special tokens by id: ids, text, and roles with the template's lines that have it; in a row each, or a row
-    for a run of those that differ by a number alone."""
+    """The rows of special tokens in the order of their ids: ids, text, and roles with the template's lines that use
+    them. A run of tokens that differ only by a number shares a row."""
     lines = _lines(facts)
     rows: list[tuple[str, str, str]] = []
     left = facts.special_count
@@ -178,7 +178,7 @@ def token_rows(facts: ModelFacts) -> list[tuple[str, str, str]]:
 
 
 def template_parts(facts: ModelFacts) -> list[TemplatePart]:
-    """The template's source, cut at its special tokens; of a long one the beginning."""
+    """The template's source, split at its special tokens; only the beginning of a long one."""
     source = facts.chat_template
     cut = _cut(source[:CHARACTERS], facts.special)
     parts = [(visible(text) if special else visible_lines(text), special) for text, special in cut]
@@ -187,13 +187,13 @@ def template_parts(facts: ModelFacts) -> list[TemplatePart]:
 
 
 def uses(parts: Iterable[TemplatePart]) -> str:
-    """The special tokens of a template in the order in which its source has them."""
+    """The special tokens of a template in the order of its source."""
     found = [text for text, special in parts if special]
     return " ".join(found[:USES]) + (f" … {len(found) - USES} more" if len(found) > USES else "")
 
 
 def _cut(source: str, special: Sequence[SpecialToken]) -> Iterator[tuple[str, bool]]:
-    """A source in pieces, and whether each is a special token; the longest that fits is taken."""
+    """A source in pieces, and whether each is a special token: the longest one that matches."""
     texts = sorted({each.text for each in special if each.text}, key=len, reverse=True)
     names = [rf"\b{name}\b" for name in _NAMES]
     pieces = re.split("(" + "|".join([*map(re.escape, texts), *names]) + ")", source)
@@ -201,7 +201,7 @@ def _cut(source: str, special: Sequence[SpecialToken]) -> Iterator[tuple[str, bo
 
 
 def _lines(facts: ModelFacts) -> dict[str, list[int]]:
-    """Lines of the template, from 1, by the special token's text or the name of its role."""
+    """Lines of the template, counted from 1, by a special token's text or the name of its role."""
     lines: dict[str, list[int]] = {}
     line = 1
     for text, mark in _cut(facts.chat_template, facts.special):
@@ -214,7 +214,7 @@ def _lines(facts: ModelFacts) -> dict[str, list[int]]:
 def _numbered(
     special: Iterable[SpecialToken], lines: dict[str, list[int]]
 ) -> Iterator[tuple[object, SpecialToken]]:
-    """Each token with what those of a run have in common: the text but for its numbers, and no gap in the ids."""
+    """Each token after a key that is the same within a run: the text without its numbers, and consecutive ids."""
     for place, token in enumerate(special):
         plain = not token.roles and token.text not in lines
         yield ((re.sub(r"\d+", "#", token.text), token.id - place) if plain else token.id), token

@@ -1,4 +1,4 @@
-"""Dialogs that ask for one thing in a field, and the file that is typed in one."""
+"""Dialogs with one field: for a step, for the path of a file to write, and their base."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FieldDialog(Dialog[Result]):
     """
 
     FIELD: ClassVar[str] = ""
-    """Id of the field, and before `-remark` of the remark."""
+    """Id of the field; the remark's id is this with `-remark`."""
     FIRST: ClassVar[str] = "SafeInput"
 
     def __init__(self, value: str, placeholder: str, help: str) -> None:
@@ -40,7 +40,7 @@ class FieldDialog(Dialog[Result]):
         yield Remark(id=f"{self.FIELD}-remark")
 
     def begin(self) -> None:
-        """Begin with the remark on the initial text."""
+        """Show the remark on the initial text."""
         super().begin()
         self.changed()
 
@@ -54,12 +54,12 @@ class FieldDialog(Dialog[Result]):
         self.changed()
 
     def changed(self) -> None:
-        """The text is another, or the initial one."""
+        """Called for the initial text and after each change of it: show the remark."""
         self.say(self.help)
 
 
 class JumpDialog(FieldDialog[int]):
-    """Asks for a step.
+    """Asks for the number of a step.
 
     Args:
         first: Number of the first step of the path.
@@ -95,18 +95,18 @@ class JumpDialog(FieldDialog[int]):
             self.changed()
 
 
-# ---- a file that is written ---------------------------------------------------------------------
+# ---- a file to write ----------------------------------------------------------------------------
 
 
 class PathDialog(FieldDialog[Result]):
-    """Asks for the path of a file to write; one that is there is replaced on the second request alone."""
+    """Asks for the path of a file to write; an existing file is replaced only after a warning."""
 
     _warned: str = ""
-    """The path whose file exists already, as the user was warned."""
+    """The path of an existing file that the user was warned about."""
 
     def destination(self) -> tuple[Path, bool] | None:
-        """The path, and whether a file that is there may be replaced; None if nothing can be written, which this
-        says."""
+        """The path, and whether an existing file may be replaced; None if the file can't be written, after a remark
+        with the reason."""
         text = self.typed
         try:
             if not text:
@@ -121,7 +121,7 @@ class PathDialog(FieldDialog[Result]):
 
 
 def directory_hint() -> str:
-    """The directory that a name alone is put into, in a sentence; or the reason that there is none."""
+    """A sentence with the directory for a file name without a path, or the reason why there is none."""
     try:
         return f"Saved in {here()} unless you give a path"
     except PathError as error:

@@ -1,4 +1,4 @@
-"""The finder: one field, and under it what is found by the words in it, where it lives and which keys lead there."""
+"""The finder: a field for words, and under it the things that were found, with their places and keys."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from inspector.widgets.fields import SafeInput
 from inspector.widgets.lists import PickDialog, PickList
 
 EXAMPLES = "attention, temperature, memory, save"
-"""Words to type, for those whose own finds nothing."""
+"""Words to suggest if nothing was found."""
 BATCH = 50
-"""Things that are read from the disk before they are shown."""
+"""Number of things that are read from the disk before they are shown."""
 LABEL, WHERE, KEYS = 27, 21, 9
 """Cells of the columns, with the gap before each but the first."""
 LEAST = 24
-"""Cells of the sentence: with less it is left out."""
+"""Minimum cells of the sentence: with fewer, it is left out."""
 
 
 class FinderDialog(PickDialog[Findable]):
-    """Asks for a word; returns what is to be done.
+    """Asks for words; returns the chosen thing.
 
     Args:
-        index: What can be found.
-        first: The same, in the order in which it is offered before anything was typed.
-        on_disk: Reads what is found on the disk; called in a thread, once something was typed.
+        index: The things that can be found.
+        first: The same things, in the order in which they are offered before anything was typed.
+        on_disk: Reads further things from the disk; called in a thread, once something was typed.
         possible: Whether a thing can be done now.
-        typed: What the field begins with.
+        typed: Initial text of the field.
     """
 
     ACTIONS: ClassVar[ActionTable] = ActionTable("In the finder", (
@@ -65,7 +65,7 @@ class FinderDialog(PickDialog[Findable]):
         self._index, self._first, self._on_disk, self._possible = index, first, on_disk, possible
         self._begins = typed
         self._stop: Event | None = None
-        """Set to end the thread that reads; None before it began."""
+        """Set to stop the thread that reads from the disk; None before it has started."""
         self._words: Sequence[str] = ()
         """The words that were typed, which are marked in the labels."""
 
@@ -75,7 +75,7 @@ class FinderDialog(PickDialog[Findable]):
         yield Remark(id="finder-remark")
 
     def begin(self) -> None:
-        """Begin in the field."""
+        """Fill the field, and search."""
         super().begin()
         self._stop = None
         with self.prevent(Input.Changed):
@@ -83,7 +83,7 @@ class FinderDialog(PickDialog[Findable]):
         self._look()
 
     def let_go(self) -> None:
-        """Have the thread that reads end."""
+        """Stop the thread that reads from the disk."""
         if self._stop is not None:
             self._stop.set()
 
@@ -94,10 +94,10 @@ class FinderDialog(PickDialog[Findable]):
         self._look()
 
     def _look(self, stay: bool = False) -> None:
-        """Show what is found, the best first.
+        """Search for the typed words, and show what is found, the best first.
 
         Args:
-            stay: Whether the same row stays highlighted, if it was chosen and is still there.
+            stay: Whether to keep the highlighted row, unless it is the first one.
         """
         self._words = asked(self.typed)
         found = self._index.search(self.typed) if self._words else self._first
@@ -109,26 +109,26 @@ class FinderDialog(PickDialog[Findable]):
 
     @work(thread=True)
     def _read(self, index: Index, stop: Event) -> None:
-        """Read what is on the disk, and show it as it is found."""
+        """Read things from the disk, and show them in batches."""
         things = self._on_disk()
         while not stop.is_set() and (batch := list(islice(things, BATCH))):
             self.from_thread(self._more, index, batch)
 
     def _more(self, index: Index, things: Sequence[Findable]) -> None:
-        """Add what was read, unless this was left and is shown again."""
+        """Add things that were read, unless the dialog was opened again meanwhile."""
         if index is self._index:
             index.add(things)
             self._look(stay=True)
 
     @on(PickList.RowHighlighted)
     def _explain(self) -> None:
-        """The sentence about the highlighted row; if nothing is found, what to type."""
+        """Show the sentence about the highlighted row, or what to type if nothing is found."""
         chosen, remark = self.picked, self.query_one("#finder-remark", Remark)
         if chosen is not None:
             remark.say(chosen.help)
             return
         if not (words := self._index.unknown(self.typed)):
-            return  # the rows of what was typed since are not there yet
+            return  # the rows for the newest text are not there yet
         unknown = words[0]
         similar = self._index.similar(unknown)
         advice = f"Did you mean {' or '.join(similar)}?" if similar else f"Type another word: {EXAMPLES}."
@@ -159,6 +159,6 @@ class FinderDialog(PickDialog[Findable]):
         lives = [Segment(pad(truncate(visible(thing.where), where - 2), where), quiet)] if where else []
         keys = Segment(pad(thing.keys, KEYS, right=True), picks.ink("accent"))
         name = truncate(visible(thing.label), label - 2)
-        marked = ink + Style(underline=True)  # what was typed of the name
+        marked = ink + Style(underline=True)  # the part of the name that was typed
         pieces = [Segment(piece, marked if typed else ink) for piece, typed in matched(name, self._words)]
         return [*pieces, Segment(" " * (label - cell_len(name)), ink), *does, *lives, keys]

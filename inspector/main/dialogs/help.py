@@ -1,4 +1,4 @@
-"""The help: the same texts that README links."""
+"""The help: a page of keys, and the texts that README links."""
 
 from __future__ import annotations
 
@@ -41,31 +41,31 @@ BACK = "⌫ All pages"
 
 
 class KeysPage(Static):
-    """Headings, paragraphs and tables of two columns.
+    """The page of keys: headings, paragraphs and tables of two columns.
 
     Args:
-        markdown: As `keys.keys_markdown` writes it.
+        markdown: The page, as `key_table.keys_markdown` writes it.
     """
 
     markdown: reactive[str] = reactive("", init=False, layout=True)
     wanted: reactive[str] = reactive("", init=False, layout=True)
-    """Words: the rows alone that have all of them are shown, under their headings."""
+    """Words to filter by: only rows that contain all of them are shown, under their headings."""
 
     def __init__(self, markdown: str) -> None:
         super().__init__()
         self.set_reactive(KeysPage.markdown, markdown)
         self._wrapped: tuple[tuple[object, ...], list[Content]] = ((), [])
-        """The lines that were wrapped last, and what of: the layout asks how high it is, and then it is drawn."""
+        """Inputs and result of the last wrap, which is needed twice: for the height, and for drawing."""
 
     def render(self) -> Content:
         return Content("\n").join(self._lines(self.content_size.width))
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """As many lines as it needs at this width."""
+        """The lines that it needs at a width."""
         return len(self._lines(width))
 
     def _lines(self, width: int) -> list[Content]:
-        width = max(1, width)  # a terminal of a few columns leaves nothing beside the frames
+        width = max(1, width)  # on a terminal of a few columns, the frames leave nothing
         if self._wrapped[0] != (of := (width, self.markdown, self.wanted)):
             self._wrapped = (of, list(self._wrap(width)))
         return self._wrapped[1]
@@ -87,7 +87,7 @@ class KeysPage(Static):
 
 
 def _with_all(lines: Iterable[str], words: Sequence[str]) -> Iterator[str]:
-    """The lines that have all words, or stand under a heading that has, with the heading of each."""
+    """The headings with lines that contain all words, counting those of the heading, and these lines."""
     heading, told = "", True
     for line in lines:
         if line.startswith("## "):
@@ -100,7 +100,7 @@ def _with_all(lines: Iterable[str], words: Sequence[str]) -> Iterator[str]:
 
 
 def _row(keys: str, does: str, width: int) -> Iterator[Content]:
-    """A line of a table, its second column wrapped; where there is little room, below the first."""
+    """The lines of a table row, with its second column wrapped; if there is little room, it is below the first."""
     if keys == "key":
         yield Content.styled(f" {keys}".ljust(COLUMN) + does, _FAINT)
         return
@@ -126,16 +126,16 @@ def markdown_page(name: str) -> Markdown:
     """One page of the help.
 
     Args:
-        name: Its place in `help`, without the ending.
+        name: Its path in `help`, without the ending.
     """
     return Markdown(page(name), open_links=False)
 
 
 class TopicPages(Vertical):
-    """The list of the pages on one subject each, or one of them, which is read when it is chosen.
+    """The list of the pages without a tab of their own, or one of these pages, which is read when it is chosen.
 
     Args:
-        first: Place of the page to begin with; empty for the list.
+        first: Path of the page to begin with; empty for the list.
     """
 
     DEFAULT_CSS = """
@@ -148,10 +148,10 @@ class TopicPages(Vertical):
     def __init__(self, first: str = "") -> None:
         super().__init__()
         self.shown = first
-        """Place of the page that is shown; empty for the list."""
+        """Path of the page that is shown; empty for the list."""
 
     def compose(self) -> ComposeResult:
-        # in the ink of the row, highlighted too
+        # without a color, so that a highlighted row can be read
         named = (Content.styled(title, "bold") + Content(f"  {about}") for _, title, about in TOPICS)
         yield SafeOptionList(*map(Option, named), markup=False, compact=True)
         with Vertical(id="topic-page"):
@@ -159,7 +159,7 @@ class TopicPages(Vertical):
             yield VerticalScroll(id="topic")
 
     def on_mount(self) -> None:
-        """Begin in the list, or in the page that was asked for."""
+        """Show and focus the list, or the page that was asked for."""
         self.turn_to(self.shown)
         self.focus_shown()
 
@@ -200,10 +200,10 @@ class TopicPages(Vertical):
 
 
 class HelpPages(TabbedContent):
-    """The pages behind their tabs; only a key, a click or the program turns them.
+    """The pages in their tabs; late messages don't change the open one.
 
-    On a busy machine a message that an earlier page was opened, or got the focus, arrives after the next page was
-    asked for; Textual would turn back to the earlier one, and the focus would be lost with it.
+    On a busy machine, a message that an earlier page was opened, or got the focus, may arrive after the next page was
+    asked for: Textual would go back to the earlier page, and the focus would be lost.
     """
 
     @on(Tabs.TabActivated)
@@ -219,18 +219,18 @@ class HelpPages(TabbedContent):
 
 
 class HelpDialog(Dialog[None]):
-    """Shows the keys and what the panels mean.
+    """Shows the pages of the help.
 
     Args:
         keys: The page of keys, in Markdown.
-        page: The page to begin with, by its place in `help` without the ending.
+        page: The page to begin with, by its path in `help` without the ending.
     """
 
     ACTIONS: ClassVar[ActionTable] = HELP_KEYS
     KEPT: ClassVar[tuple[str, ...]] = ("_keys", "_page")
     HEADING: ClassVar[str] = "Help"
     LEAVE: ClassVar[str] = "Close"
-    AUTO_FOCUS = ""  # what is focused in a tab opens that tab, whichever was asked for
+    AUTO_FOCUS = ""  # focusing a widget in a tab would open that tab instead of the one that was asked for
 
     def __init__(self, keys: str, page: str = "keys") -> None:
         super().__init__()
@@ -248,7 +248,7 @@ class HelpDialog(Dialog[None]):
             yield TabPane("All pages", id=f"help-{TOPIC_TAB}")
 
     def begin(self) -> None:
-        """Begin at the top of the page, which another screen may have opened with its own keys."""
+        """Open the page at its top, with the keys of the screen that opened the help."""
         super().begin()
         self._turn_to(TOPIC_TAB if self._topic else self._page)
         for keys in self.query(KeysPage):
@@ -271,7 +271,7 @@ class HelpDialog(Dialog[None]):
 
     @on(TabbedContent.TabActivated)
     def _fill(self, message: TabbedContent.TabActivated) -> None:
-        """Lay a page out when it is first shown: one in Markdown takes a good part of a second."""
+        """Create a page when it is first shown: one in Markdown takes a good part of a second."""
         name = (message.pane.id or "").removeprefix("help-")
         if name == TOPIC_TAB:
             if self._topics is None:
@@ -288,13 +288,13 @@ class HelpDialog(Dialog[None]):
 
     @on(Input.Submitted, "#help-filter")
     def _filtered(self, message: Input.Submitted) -> None:
-        """Read what is left."""
+        """Focus the rows that the filter left."""
         message.stop()
         message.prevent_default()
         self._focus_page()
 
     def filter_keys(self) -> None:
-        """Type a word of what is looked for among the keys."""
+        """Focus the filter of the page of keys."""
         self.query_one(HelpPages).active = "help-keys"
         self.after_paint(self.query_one("#help-filter", SafeInput).focus)
 
@@ -304,19 +304,19 @@ class HelpDialog(Dialog[None]):
         self._turn_to(names[(names.index(self._tab) + by) % len(names)])
 
     def _turn_to(self, tab: str) -> None:
-        """Open a tab, and focus what it shows."""
+        """Open a tab, and focus its page."""
         self.query_one(HelpPages).active = f"help-{tab}"
         self.after_paint(self._focus_page)
 
     def _focus_page(self) -> None:
-        """Focus what the tab shows, once it is there."""
+        """Focus the open tab's page, if it is there."""
         if self._tab != TOPIC_TAB:
             self.query_one(f"#page-{self._tab}").focus()
-        elif self._topics is not None and self._topics.is_mounted:  # else it takes the focus when it is
+        elif self._topics is not None and self._topics.is_mounted:  # otherwise it takes the focus once it is
             self._topics.focus_shown()
 
     def on_markdown_link_clicked(self, message: Markdown.LinkClicked) -> None:
-        """Go to another page; what leads out of the help stays a text."""
+        """Go to another page of the help; other links do nothing."""
         message.stop()
         topics, tab = self._topics, self._tab
         opened = topics.shown if tab == TOPIC_TAB and topics is not None else tab
@@ -330,7 +330,7 @@ class HelpDialog(Dialog[None]):
             self._turn_to(self._page)
 
     def show_topics(self) -> None:
-        """Show the list of pages, if one of them is open."""
+        """Return to the list of pages, if one of them is open."""
         if self._topics is not None and self._topics.shown:
             self._topics.turn_to("")
             self._topics.focus_shown()

@@ -1,4 +1,4 @@
-"""The dialog that opens another model: those that are on the disk, filtered as one types, or what was typed itself."""
+"""The dialog that opens another model: one of those on the disk, filtered by typing, or one that was typed itself."""
 
 from __future__ import annotations
 
@@ -33,40 +33,40 @@ from inspector.widgets.lists import PickDialog, PickList
 from inspector.widgets.rows import columns_that_fit
 
 NOTHING = "No model was named. A directory with config.json and weights, a hub id, or pocket."
-"""Shown for an engine that has another disk than this one: its models can't be listed here."""
+"""The remark if no model is highlighted and none was typed."""
 _PLACE = re.compile(r"[~/.].*|[^/\s]+/[^/\s]+")
 """The form of a path or a hub id: it is opened as it is typed, unless the list has a model of just that name."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
-"""The form of a hub id: where it isn't on the disk it is downloaded before it is opened."""
+"""The form of a hub id: if the model isn't on the disk, it is downloaded before it is opened."""
 _LOOK = 0.2
-"""Seconds between two looks how far a download is."""
+"""Seconds between two updates of a download's progress."""
 _BATCH = 0.1
-"""Seconds between two times that what was read is shown."""
+"""Seconds between two updates of the list while it is read."""
 
 
 class Offer(Struct, frozen=True):
-    """A row that is no model of the list: what a dialog of its own offers besides."""
+    """A row of a subclass's own, which is no model on the disk."""
 
     name: str
     """Not yet printable."""
     facts: tuple[tuple[str, str], ...]
-    """Names and sentences, as of a model."""
+    """Names and sentences, as for a model."""
     load: LoadSettings | None
-    """The model that is opened; None if something is to be typed first."""
+    """How to load the model; None if something has to be typed first."""
     bits: int | None = None
-    """Bits in which it is quantized while it is loaded; None for those of its files."""
+    """Bits to quantize the model to while it is loaded; None for those of its files."""
 
 
 class ModelDialog(PickDialog[Any]):
-    """Asks for a model, and returns how to load it; everything else that is fixed at loading stays as it was.
+    """Asks for a model, and returns how to load it; other load settings stay as they were.
 
     Args:
         load: How the present model was loaded.
-        present: Directory of the model that is open, None without one.
-        recent: Tells the directories of the models used last; called in a thread.
+        present: Directory of the open model; None without one.
+        recent: Returns the directories of the models used last; called in a thread.
         downloads: Downloads models; continues when this is left.
-        room: Memory that the model may take, as MLX reported it; None if it has not.
-        name: What the field begins with.
+        room: Memory available to the model, as MLX reported it; None if it hasn't.
+        name: Initial text of the field.
     """
 
     ACTIONS: ClassVar[ActionTable] = MODEL_KEYS
@@ -91,7 +91,7 @@ class ModelDialog(PickDialog[Any]):
         """Number of downloads that had ended when the list was read."""
         self._models: list[DiskModel] = []
         self.choices: Sequence[DiskModel | Offer | str] = ()
-        """Models, offers and, if that may name a model that isn't listed, the text that was typed."""
+        """Models, offers and, if it may name a model that isn't listed, the text that was typed."""
         self._room = room or Room(memory_for_models(), memory_of())
         self._stop = Event()
         self._read = False
@@ -105,7 +105,7 @@ class ModelDialog(PickDialog[Any]):
         yield Canvas(id="model-chosen")
 
     def begin(self) -> None:
-        """Begin in the field, and read the list."""
+        """Show the download under way, if any, and start to read the list."""
         super().begin()
         self._show()
         self._follow()
@@ -113,14 +113,14 @@ class ModelDialog(PickDialog[Any]):
         self._list_models()
 
     def let_go(self) -> None:
-        """Have the thread that reads the list end."""
+        """Stop the thread that reads the list."""
         self._stop.set()
 
     # ---- reading ------------------------------------------------------------------------------
 
     @work(thread=True)
     def _list_models(self) -> None:
-        from engine.models_on_disk.models import listed  # not before a list is wanted
+        from engine.models_on_disk.models import listed  # imported only when it is needed
 
         found: list[DiskModel] = []
         told = time.monotonic()
@@ -133,25 +133,24 @@ class ModelDialog(PickDialog[Any]):
             self.from_thread(self._found, tuple(found), True)
 
     def _found(self, models: Sequence[DiskModel], read: bool) -> None:
-        """Show what was read: first what can be opened."""
+        """Show the models that were read, those that can be opened first."""
         self._models, self._read = sorted(models, key=lambda model: not model.spec), read
         self._show(stay=True)
 
-    # ---- what is offered besides ---------------------------------------------------------------
+    # ---- offers of a subclass ------------------------------------------------------------------
 
     def besides(self) -> Iterable[Offer]:
-        """The offers before the models on the disk, for the text that is typed."""
+        """The offers for the typed text; they come before the models on the disk."""
         return ()
 
     def take(self, offer: Offer) -> None:
-        """Open what was offered."""
+        """Take an offer."""
         raise NotImplementedError
 
     # ---- filtering ----------------------------------------------------------------------------
 
     @property
     def typed(self) -> str:
-        """The text in the field."""
         return self.query_one("#model-name", SafeInput).value.strip()
 
     @on(Input.Changed, "#model-name")
@@ -159,10 +158,10 @@ class ModelDialog(PickDialog[Any]):
         self._show()
 
     def _show(self, stay: bool = False) -> None:
-        """Show what the field leaves of the list.
+        """Show the rows that match the field.
 
         Args:
-            stay: Whether the same row stays highlighted, where it is still there.
+            stay: Whether to keep the highlighted row, if it is still listed.
         """
         name, chosen, highlighted = self.typed, self.picked, self.picks.highlighted
         words = name.casefold().split()
@@ -184,7 +183,7 @@ class ModelDialog(PickDialog[Any]):
 
     @on(PickList.RowHighlighted)
     def _tell(self) -> None:
-        """The facts of what is highlighted."""
+        """Show the facts about the highlighted row."""
         match self.picked:
             case str() as name:
                 about: Sequence[tuple[str, str]] = (("opens", f"{quoted(name)}, {TYPED}"),)
@@ -199,7 +198,7 @@ class ModelDialog(PickDialog[Any]):
     # ---- downloading --------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """Show how far a download is, or what came of it; then list the models again."""
+        """Show the progress or the outcome of a download; list the models again after its end."""
         downloads, remark = self._downloads, self.query_one("#model-download", Remark)
         text = downloads.situation or downloads.outcome
         remark.display = bool(text)
@@ -209,14 +208,14 @@ class ModelDialog(PickDialog[Any]):
             self._list_models()
 
     def _missing(self, chosen: DiskModel | str) -> str:
-        """The hub id of what is to be downloaded before it can be opened; empty for nothing."""
+        """The hub id of a model that must be downloaded before it can be opened; empty if it needn't be."""
         if isinstance(chosen, DiskModel):
             return chosen.hub_id if chosen.downloads else ""
         hub = self._read and _HUB_ID.fullmatch(chosen) and not os.path.lexists(chosen)
         return chosen if hub and not os.path.isdir(os.path.dirname(chosen)) else ""
 
     def _download(self, spec: str) -> None:
-        """Begin a download, or stop the one of this model."""
+        """Start the download of a model, or stop it."""
         downloads = self._downloads
         if not downloads.spec:
             downloads.start(spec)
@@ -229,7 +228,7 @@ class ModelDialog(PickDialog[Any]):
     # ---- opening ------------------------------------------------------------------------------
 
     def apply(self) -> None:
-        """Open what is highlighted, or have it downloaded."""
+        """Open the highlighted row, or download its model."""
         chosen: DiskModel | Offer | str | None = self.picked
         if chosen is None:
             self.say(NOTHING, wrong=True)
@@ -245,7 +244,7 @@ class ModelDialog(PickDialog[Any]):
             self.say(visible(chosen.problem), wrong=True)
 
     def _open(self, name: str) -> None:
-        """Open what was typed, unless it is a directory that can't be loaded."""
+        """Open the model that was typed, unless it is a directory that can't be loaded."""
         try:
             check_typed(name)
         except EngineError as error:
@@ -287,9 +286,9 @@ class ModelDialog(PickDialog[Any]):
 WIDTHS = {"family": 14, "params": 8, "bits": 9, "size": 10, "context": 9, "KV/token": 10, "fits": 13}
 """Cells of the columns after the name, their left gap included."""
 GIVES_WAY = ("KV/token", "context", "family", "params", "size", "bits")
-"""The columns that are left out where there is no room for the name, the first one first."""
+"""The columns that are left out, in this order, if the name has no room."""
 NAME = 24
-"""Cells that the name gets at least."""
+"""Minimum cells of the name."""
 TYPED = "a directory or a hub id; if there is no such directory, the hub's cache, then the hub"
 
 

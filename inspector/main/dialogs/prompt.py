@@ -1,4 +1,4 @@
-"""The dialog for a prompt: raw or through the chat template, in a real editor, with its tokens in sight."""
+"""The dialog for a prompt: raw or through the chat template, in an editor, with the prompt's tokens below."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ SYSTEM = "You tell short stories about dogs."
 """An example of a system prompt."""
 CUTTING = "It is being cut into tokens."
 SHORT, LATER = 5_000, 0.3
-"""Characters of a text that is cut at each key, and seconds without one after which a longer one is: 200,000 characters
-take the engine some 0.2 s."""
+"""Maximum characters of a text that is tokenized at each key, and seconds without a key after which a longer one is:
+200,000 characters take the engine some 0.2 s."""
 
 
 class PromptEditor(SafeTextArea):
-    """Several lines to type in."""
+    """The editor of the prompt, in which up and down also go to other prompts."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("alt+up", "screen.other_prompt(-1)", "Earlier prompt", show=False),
@@ -56,14 +56,14 @@ class PromptEditor(SafeTextArea):
     ]
 
     def action_cursor_up(self, select: bool = False) -> None:
-        """Move up a line; on the first one ask for the prompt before."""
+        """Move up a line; on the first one, go to the previous prompt."""
         if not select and self.navigator.is_first_wrapped_line(self.cursor_location):
             cast(PromptDialog, self.screen).action_other_prompt(-1)
         else:
             super().action_cursor_up(select)
 
     def action_cursor_down(self, select: bool = False) -> None:
-        """Move down a line; on the last one ask for the next prompt."""
+        """Move down a line; on the last one, go to the next prompt."""
         if not select and self.navigator.is_last_wrapped_line(self.cursor_location):
             cast(PromptDialog, self.screen).action_other_prompt(1)
         else:
@@ -75,10 +75,10 @@ class PromptDialog(Dialog[Draft]):
 
     Args:
         prompt: The initial values of the fields.
-        facts: Returns those of the model, None while it loads.
-        lookup: Asks the engine how the prompt is cut.
-        before: Prompts from before, oldest first.
-        given: Whether it is the session's prompt: it is selected, so that what is typed replaces it. A draft is not.
+        facts: Returns the facts about the model; None while it loads.
+        lookup: Asks the engine for the prompt's tokens.
+        before: Earlier prompts, oldest first.
+        given: Whether it is the session's prompt: unlike a draft, it is selected, so that typing replaces it.
     """
 
     ACTIONS: ClassVar[ActionTable] = PROMPT_KEYS
@@ -101,22 +101,22 @@ class PromptDialog(Dialog[Draft]):
         self.prompt = prompt = prompt if facts() is None else replace(prompt, chat=self._chat(prompt))
         self.history = PromptHistory(before, prompt)
         self._conversation: tuple[protocol.Message, ...] = ()
-        """The one whose last message is edited; empty if there is one message alone."""
+        """The conversation with the last message in the editor; empty if there is only one message."""
         self._whole = ""
-        """A prompt that is too long to be edited: it stays as it is while nothing is typed in its place."""
+        """A prompt that is too long to edit: it is used unchanged unless something is typed instead."""
         self._options = NO_OPTIONS
-        """The options of the template for that conversation."""
+        """The options of the chat template for that conversation."""
         self._file = ""
         """The name of the file that was read last."""
         self._timer: Timer | None = None
         self._began = prompt
-        """The prompt that was in the fields at first."""
+        """The initial prompt in the fields."""
         self._asked: PreviewPrompt | None = None
-        """The prompt that is shown cut, or will be: the fields report what was put into them, too."""
+        """The last preview that was requested: the fields also report changes by the program, which ask nothing new."""
 
     @property
     def templated(self) -> bool:
-        """True if there is a chat template, as far as it is known."""
+        """True if there is a chat template, or if that isn't known yet."""
         facts = self.facts()
         return facts is None or facts.has_chat_template
 
@@ -145,7 +145,6 @@ class PromptDialog(Dialog[Draft]):
         return [echo for _, echo in ECHOES].index(self.prompt.echo)
 
     def begin(self) -> None:
-        """Begin in the text."""
         super().begin()
         self.query_one("#prompt-echo", Choice).chosen = self._echo
         self._asked = None
@@ -156,13 +155,13 @@ class PromptDialog(Dialog[Draft]):
             self.query_one("#prompt-text", PromptEditor).select_all()
 
     def let_go(self) -> None:
-        """Wait for no answer any more."""
+        """Stop waiting for an answer."""
         self.lookup.drop()
 
     # ---- the fields -------------------------------------------------------------------------
 
     def _put(self, prompt: Prefill) -> None:
-        """Edit another prompt; whether its logprobs are wanted stays."""
+        """Edit another prompt; the choice of prompt logprobs stays."""
         self._whole = "" if len(prompt.text) <= MOST_TYPED else prompt.text
         self.query_one("#prompt-text", PromptEditor).put("" if self._whole else prompt.text)
         self._conversation = prompt.messages if is_conversation(prompt.messages) else ()
@@ -187,12 +186,12 @@ class PromptDialog(Dialog[Draft]):
         return replace(prompt, messages=edited(self._conversation, text, system), options=self._options)
 
     def action_other_prompt(self, by: int) -> None:
-        """Edit the prompt before, or the next one."""
+        """Edit the previous prompt, or the next one."""
         if (prompt := self.history.go(by, self.typed())) is not None:
             self._put(prompt)
 
     def read_file(self) -> None:
-        """Ask for a file whose text takes the place of the one that was typed."""
+        """Ask for a file, and replace the typed text with the file's."""
         dialog = PromptFileDialog(self._file)
 
         def read(text: str | None) -> None:
@@ -207,7 +206,7 @@ class PromptDialog(Dialog[Draft]):
     @on(TextArea.Changed)
     @on(Choice.Changed, "#prompt-mode")
     def _changed(self) -> None:
-        """Have the prompt cut again, a long one once no key was pressed for a moment."""
+        """Ask for the prompt's tokens again, for a long prompt once no key was pressed for a moment."""
         prompt = self.typed()
         for widget in self.query("#system-label, #prompt-system"):
             widget.display = bool(prompt.chat)
@@ -255,7 +254,7 @@ class PromptDialog(Dialog[Draft]):
         pieces.put_ends(first, last, tokens - len(first) - len(last))
 
     def _hint(self) -> str:
-        """The reason that no tokens are shown."""
+        """The reason why no tokens are shown, with advice."""
         if self._whole and self._too_long:
             why = (
                 f"The prompt has {len(self._whole):,} characters, too many to edit here or to show as tokens."
@@ -274,12 +273,12 @@ class PromptDialog(Dialog[Draft]):
     # ---- leaving ----------------------------------------------------------------------------
 
     def leave(self) -> None:
-        """Leave; what was changed is kept for the next time."""
+        """Leave; a changed prompt is kept as a draft for the next time."""
         typed = self.typed()
         self.dismiss(None if typed == self._began else Draft(typed, False))
 
     def apply(self) -> None:
-        """Start with what was typed, or report that nothing was."""
+        """Start with the typed prompt, or report that it is empty."""
         prompt = self.typed()
         if prompt.text or prompt.messages:
             self.dismiss(Draft(prompt, True))
@@ -289,11 +288,11 @@ class PromptDialog(Dialog[Draft]):
 
 
 def counted(preview: PromptPreview, window: int | None) -> str:
-    """A sentence on the tokens of a prompt; printable.
+    """A sentence about the number of tokens of a prompt; printable.
 
     Args:
-        preview: What the engine made of it.
-        window: Tokens that the context window holds; None if the model states none.
+        preview: The engine's answer.
+        window: Tokens of the context window; None if the model states none.
     """
     count = f"{preview.tokens:,} token" + "s" * (preview.tokens != 1)
     count += f", {preview.special:,} of them special" if preview.special else ""
@@ -309,19 +308,19 @@ def counted(preview: PromptPreview, window: int | None) -> str:
 
 FILE_HELP = "A UTF-8 text file, of 16 MiB at most. It replaces the prompt in the dialog."
 _NAMES = 10_000
-"""Entries of a directory that are looked through."""
+"""Maximum entries of a directory that are searched."""
 
 
 class PathSuggester(Suggester):
-    """Completes the path of a file; what is proposed is taken with `→`."""
+    """Completes the path of a file; `→` accepts the proposal."""
 
     async def get_suggestion(self, value: str) -> str | None:
-        """The first name in the alphabet that continues with what was typed; a directory ends with a slash."""
+        """The first completion in alphabetical order; a directory ends with a slash."""
         return await asyncio.to_thread(completed, value)
 
 
 def completed(text: str) -> str | None:
-    """A printable path that begins with what was typed; None if there is none."""
+    """A printable path that begins with the typed text; None if there is none."""
     directory, name = os.path.split(text)
     try:
         with os.scandir(typed(directory)) as entries:

@@ -30,11 +30,11 @@ KEYS = dialog_table(
 
 
 class FilterDialog(FieldDialog[TreeFilter]):
-    """Asks for a filter; an empty one shows all.
+    """Asks for a filter; an empty one shows all branches.
 
     Args:
-        wanted: The one in force.
-        fit: Counts the branches that fit one.
+        wanted: The filter in force.
+        fit: Counts the rows that match a filter.
     """
 
     ACTIONS: ClassVar[ActionTable] = KEYS
@@ -78,18 +78,18 @@ FIELDS = (
     ("note", "note, for you and for readers of documents", "why this token?"),
     ("caption", "caption for an audience, in a replay", "watch the entropy here"),
 )
-"""Each with its label and an example."""
+"""Name, label and example of each field."""
 
 
 class NamingDialog(Dialog[Marked]):
-    """Asks for name, note and caption; an empty field takes what was there away.
+    """Asks for name, note and caption; an empty field removes the old text.
 
     Args:
-        mark: As they are now.
+        mark: The present name, note and caption.
         what: The branch or token that they are for, printable.
         stages: Ids and titles of the panels that the caption can be about.
-        here: Id of the current one.
-        begins: Name of the field that has the focus first.
+        here: Id of the current panel.
+        begins: Name of the field that gets the focus first.
     """
 
     ACTIONS: ClassVar[ActionTable] = KEYS

@@ -1,4 +1,4 @@
-"""The tokens that could come next, or could have come: the model's belief, the sampler's change of it, and the draw."""
+"""The tokens that could come next, or could have come: the model's probabilities, the sampler's, and the draw."""
 
 from __future__ import annotations
 
@@ -26,27 +26,28 @@ from inspector.widgets.canvas import Canvas, PanelCanvas, Row, why_empty
 from inspector.widgets.charts import bar, places
 
 END, COMPLETE = "‹end›", "‹grammar complete›"
-"""Mark where the text would end: with an end-of-sequence token, which counts in the joint probability, or without."""
+"""Marks at the end of a text: with an end-of-sequence token, which counts in the joint probability, or without."""
 WAITING = "…"
 LEAST, ENOUGH = 24, 32
-"""Cells that a line needs before the joint probability, and before what the sampler made of it, get their room."""
+"""Cells that must be left for a look-ahead line beside the joint probability, and beside the sampler's."""
 MOST = 60
-"""Cells that a candidate and its line get before the bar comes back."""
+"""Maximum cells of a candidate and its look-ahead line; the rank, the id and the bar get what is left."""
 TALL = 13
-"""Rows from which a line gets a row of its own."""
+"""Rows from which a look-ahead line gets a row of its own."""
 
 
 LineText = tuple[str, str]
-"""The text of a line, and the probability of the candidate and all tokens after it together; both may be empty."""
+"""The text of a look-ahead line, and the joint probability of the candidate and all tokens after it; both may be
+empty."""
 
 
 def line_text(line: AheadLine | None, waited_for: bool, ends: Sequence[int] = ()) -> LineText:
-    """A line as it is shown, printable.
+    """The text of a look-ahead line; printable.
 
     Args:
         line: The line; None if there is none.
-        waited_for: Whether one was requested.
-        ends: The end-of-sequence tokens.
+        waited_for: Whether a line was requested.
+        ends: Ids of the end-of-sequence tokens.
     """
     if line is None:
         return WAITING if waited_for else "", ""
@@ -56,7 +57,7 @@ def line_text(line: AheadLine | None, waited_for: bool, ends: Sequence[int] = ()
 
 
 def own_row(text: str) -> str:
-    """The text of a line in its own row: the spaces at its beginning are shown."""
+    """The text of a look-ahead line in its own row, with visible spaces at its beginning."""
     rest = text.lstrip(" ")
     return SPACE * (len(text) - len(rest)) + rest
 
@@ -64,21 +65,21 @@ def own_row(text: str) -> str:
 MARK, PERCENT = 3, 8
 """Cells of the marks, and of the model's probability with its left gap."""
 NUMBERS = {"sampler": 9, "rank": 7, "id": 8, "joint": 9}
-"""Cells of the columns of numbers after it, their left gap included, without the sampler's bar."""
+"""Cells of the other columns of numbers, their left gap included, without the sampler's bar."""
 WORDS = 22
-"""Cells that a token's text gets at most."""
+"""Maximum cells of a token's text."""
 ROOM, TIGHT = 20, 12
-"""Cells of tokens and bars under which a column is dropped; and under which the sampler's is, the last one."""
+"""Minimum cells of tokens and bars beside columns of numbers, and beside the sampler's column alone."""
 LEVEL = 0.9
 """Level of the colour of the sampler's bar, which differs from the model's."""
 LEAST_BAR = 4
-"""Cells that a bar keeps where the tokens are long."""
+"""Minimum cells of a bar beside long tokens."""
 BOTH, EITHER = "model = sampler", "both"
-"""Heads of the one column where the sampler leaves the model's probabilities as they are."""
+"""Heads of the single column if the sampler doesn't change the model's probabilities."""
 
 
 class CandidateColumns(Struct, frozen=True):
-    """The columns that fit, and the cells of those that give way."""
+    """The columns that fit, and the widths of the flexible ones."""
 
     token: int
     bar: int
@@ -88,12 +89,12 @@ class CandidateColumns(Struct, frozen=True):
 
 
 def columns(width: int, sampler: bool, longest: int = 0) -> CandidateColumns:
-    """The columns for a width: the id goes first, then the rank, then what the sampler made of it.
+    """The columns for a width: the id is left out first, then the rank, then the sampler's probability.
 
     Args:
         width: Cells available.
-        sampler: Whether there is a sampler's column at all.
-        longest: Cells of the longest token's text: it has room before the bars have.
+        sampler: Whether there is a sampler's column.
+        longest: Cells of the longest token's text, which gets room before the bars.
     """
     numbers = ["sampler", "rank", "id"] if sampler else ["rank", "id"]
     while True:
@@ -108,11 +109,11 @@ def columns(width: int, sampler: bool, longest: int = 0) -> CandidateColumns:
 
 
 def columns_behind(width: int, sampler: bool) -> CandidateColumns:
-    """The columns where look-ahead is drawn behind the tokens: its text has room first, then the present numbers.
+    """The columns if look-ahead lines are drawn after the tokens: their text gets room first, then the numbers.
 
     Args:
         width: Cells available.
-        sampler: Whether there is a sampler's column at all.
+        sampler: Whether there is a sampler's column.
     """
     free, numbers = width - MARK - PERCENT, []
     for name, least in (("joint", LEAST), ("sampler", ENOUGH), ("rank", MOST), ("id", MOST)):
@@ -123,7 +124,7 @@ def columns_behind(width: int, sampler: bool) -> CandidateColumns:
 
 
 def _divided(free: int, token: int, numbers: Sequence[str]) -> CandidateColumns:
-    """Divide the cells that no number takes: what the token leaves is for the bars, whose rest is the token's."""
+    """Split the free cells: the token column comes first, then equal bars; the remainder goes to the token."""
     bars = 1 + ("sampler" in numbers)
     each = max(0, (free - token - 1) // bars)
     return CandidateColumns(max(token, free - 1 - bars * each), each, tuple(numbers))
@@ -139,7 +140,7 @@ def shown(timeline: Timeline) -> Distribution | None:
 def rows_of(timeline: Timeline) -> Sequence[Candidate]:
     """The candidates of the selected slot, its own token among them.
 
-    Under a grammar those that it allows come first: as a rule it cuts what the model finds most probable.
+    Under a grammar, the candidates that it allows come first: it usually cuts the most probable ones.
     """
     item = timeline.selected
     if (distribution := shown(timeline)) is None:
@@ -150,7 +151,7 @@ def rows_of(timeline: Timeline) -> Sequence[Candidate]:
 
 
 def why_no_candidates(timeline: Timeline | None) -> tuple[str, str]:
-    """The reason that there are none, and advice."""
+    """The reason why there are no candidates, and advice."""
     if timeline is None or timeline.phase in (Phase.LOADING, Phase.FAILED, Phase.EMPTY) or not timeline.items:
         return why_empty(timeline, "The candidates for each token appear here.")
     if timeline.distribution is not None and timeline.distribution.listed:
@@ -173,7 +174,7 @@ def why_no_candidates(timeline: Timeline | None) -> tuple[str, str]:
 
 
 _LEAST = 10
-"""Cells of a scale that can still be read."""
+"""Minimum cells of a readable scale."""
 _DRAWN, _TAKEN, _OTHER, _EDGE = "●", "━", "─", "┆"
 
 
@@ -183,13 +184,13 @@ def draw_line(
     """`draw 0.417 ▕──●──┆──▏ fell on ␣toys`, as much of it as the width allows; or why there is no draw.
 
     Args:
-        timeline: What is shown.
-        distribution: What was, or will be, drawn from; None in the prompt.
+        timeline: The timeline on show.
+        distribution: The distribution that was, or will be, drawn from; None in the prompt.
         width: Cells available.
         inks: Named styles: `muted`, `accent`, `strong`, `faint`, `data`.
 
     Returns:
-        The row, with room for the marks at its beginning; an empty one while the probabilities are to be predicted.
+        The row, with room for the marks at its beginning; an empty one while the probabilities are concealed.
     """
     muted, lead = inks["muted"], Segment(" " * MARK, inks["muted"])
     if distribution is None:
@@ -219,8 +220,8 @@ def draw_line(
 def _scale(
     distribution: Distribution, cells: int, inks: Mapping[str, Style], concealed: bool
 ) -> list[Segment]:
-    """The distribution laid end to end, best first: where each share ends, and, unless that is concealed, where the
-    draw fell."""
+    """The shares of the candidates end to end, the best first: where each ends, and, unless that is concealed, where
+    the draw fell."""
     chars = [_OTHER] * cells
     shares = sorted(map(attrgetter("sampler_prob"), distribution.candidates), reverse=True)
     for edge in accumulate(shares):
@@ -240,13 +241,14 @@ def _scale(
 
 
 DIM = Style(bold=False)
-"""The style of a line of look-ahead, in a highlighted row too."""
+"""The style of a look-ahead line, also in a highlighted row."""
 _BY_HAND = {"chosen": ", chosen by hand", "inserted": ", inserted", "intervened": ", under interventions"}
-"""Why the token there is not the one that the sampler picked."""
+"""Words for a token that the sampler did not pick, by its origin."""
 
 
 def row_marks(on: Canvas, highlighted: bool, mark: Segment, gap: bool) -> Row:
-    """The marks before a candidate's text: of the highlighted one, its own, and that others before it are left out."""
+    """The marks before a candidate's text: whether it is highlighted, its own mark, and whether candidates above it are
+    left out."""
     left_out = Segment("⋮" if gap else " ", on.ink("muted"))
     if highlighted:
         return [Segment("▌", on.ink("primary")), mark, left_out]
@@ -259,15 +261,15 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
     NAME = "Next token"
 
     highlighted: int = 0
-    """Row that Enter takes; it begins at the slot's own token."""
+    """Place of the candidate that enter takes; at first the slot's own token."""
     ahead: LookAheadLines | None = None
-    """The known lines of look-ahead."""
+    """The look-ahead lines."""
     _rows: Sequence[Candidate] = ()
     _of: tuple[object, Distribution | None] | None = None
-    """The place of the rows, and what tried settings would draw from there."""
+    """The place that the rows are for, and the distribution there under tried settings."""
     _top = 0
     _places: Sequence[int] = ()
-    """The candidate in each row of the panel, from the second row on."""
+    """Place of the candidate in each row of the panel, from the second row on."""
 
     class CandidateHighlighted(Message):
         """Another row was highlighted."""
@@ -285,7 +287,7 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         return wanted(self._rows, self.candidate)
 
     def move(self, delta: int) -> None:
-        """Highlight the row that is `delta` below (above if negative), as far as there are any."""
+        """Highlight the row that is `delta` below (above if negative), up to the last or first one."""
         to = self.highlighted + delta
         if delta < 0 and not self._top and (above := [at for at in self._places if at < self.highlighted]):
             to = min(to, above[-1])  # from an improbable token to the best ones above it
@@ -314,7 +316,7 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
     def _highlight(self, index: int) -> None:
         if index != self.highlighted and 0 <= index < len(self._rows):
             self.highlighted = index
-            # the main screen shows it, and the status, at once
+            # the main screen shows it, with the status line
             self.post_message(self.CandidateHighlighted())
 
     # ---- events -----------------------------------------------------------------------------
@@ -348,7 +350,7 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         if timeline is None or not self._rows:
             self.title(self.NAME)
             return self.centred(why_no_candidates(timeline), width, height)
-        # lines of look-ahead are drawn under the candidates, or behind their tokens instead of bar, rank and id
+        # look-ahead lines are drawn under the candidates, or after their tokens instead of bar, rank and id
         ahead = self.ahead if self.ahead is not None and self.ahead.on else None
         behind = ahead is not None and height < TALL
         self._lay_out(None if behind else ahead, height, timeline)
@@ -376,11 +378,11 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         return rows
 
     def _lay_out(self, under: LookAheadLines | None, height: int, timeline: Timeline) -> None:
-        """Find the candidates in the rows between the head and the two lines below.
+        """Choose the candidates for the rows between the head and the two lines below.
 
-        They are those around the highlighted one; it, the one that stands there and the first are always among them.
-        While the one that stands there is highlighted, they are the best ones, and it. One that has a line under it,
-        or is about to have one, takes two rows.
+        They are those around the highlighted one; it, the slot's own token and the first candidate are always among
+        them. While the slot's own token is highlighted, they are the best ones, and it. A candidate that has a
+        look-ahead line under it, or will have one soon, takes two rows.
         """
         tall = () if under is None else {*self.wanted, *under.lines(timeline.before)}
         cells, taken = [2 if candidate.id in tall else 1 for candidate in self._rows], timeline.taken
@@ -399,7 +401,7 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
             best = not self._top and self.highlighted in standing
             if best or shown.issuperset(range(self._top, self.highlighted)):
                 break
-            self._top += 1  # else the highlighted one has no room after those before it
+            self._top += 1  # the rows above leave no room for the highlighted one
         self._places = [index for index in sorted(shown) for _ in range(cells[index])][:room]
 
     def _candidates(
@@ -410,7 +412,7 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         width: int,
         timeline: Timeline,
     ) -> list[Row]:
-        """The rows of the candidates, and of their lines if those are drawn under them."""
+        """The rows of the candidates, and of the look-ahead lines under them."""
         rows: list[Row] = []
         node, taken, line = timeline.before, timeline.taken, ("", "")
         for place, index in enumerate(self._places):
@@ -450,8 +452,7 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         return row
 
     def _row(self, index: int, fit: CandidateColumns, ink: Style, line: LineText, timeline: Timeline) -> Row:
-        """The row of a candidate: whether it is highlighted, or others before it are left out; its text, and dim behind
-        it what might come; its numbers."""
+        """The row of a candidate: its marks, its text with a dim look-ahead line after it, and its numbers."""
         candidate, muted = self._rows[index], self.ink("muted")
         cut = candidate.cut_by is not None
         mark = Segment("▶" if candidate.id == timeline.taken else " ", self.ink("accent"))
@@ -462,7 +463,7 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         left = max(0, fit.token - cell_len(label))
         words = self.ink("special") if candidate.special and not cut else ink
         if text:
-            words = muted if cut else words  # to distinguish the two
+            words = muted if cut else words  # to set it apart from the line
             behind = Segment(pad(text, left) + " ", (ink if cut else muted) + DIM)
         else:
             behind = Segment(" " * (left + 1), ink)
@@ -494,7 +495,7 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         return row
 
     def _under(self, line: LineText, width: int, ink: Style) -> Row:
-        """The line of a candidate, in a row of its own."""
+        """The look-ahead line of a candidate, in a row of its own."""
         joint = f" joint {line[1]}" if line[1] else ""
         joint = joint if width - MARK - len(joint) >= LEAST else ""
         text = pad(own_row(line[0]), width - MARK - len(joint))
@@ -527,7 +528,7 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         return row
 
     def _stages(self, distribution: Distribution) -> Row:
-        """The stages of the sampler in their order, and how many tokens were left by those that cut."""
+        """The sampler's stages in order, and the number of tokens that each cutting stage keeps."""
         muted = self.ink("muted")
         row = [Segment(" " * MARK + "stages ", muted)]
         left = distribution.others + len(distribution.candidates)
@@ -539,7 +540,7 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         return row if distribution.stages else []
 
     def _entitle(self, timeline: Timeline, distribution: Distribution | None) -> None:
-        """Name the token of the candidates, and how much choice there is."""
+        """Set the titles: the token that the candidates are for, the entropies, and the number of hidden rows."""
         item, entropy = timeline.selected, None
         name = self.NAME if item is None else numbered(item).capitalize()
         note = under = visible(self.ahead.note(timeline.before)) if self.ahead and self.ahead.on else ""

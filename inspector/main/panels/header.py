@@ -1,5 +1,4 @@
-"""The three lines above the panels: the header (model, phase, context, sampling), the tabs, and the answers of the open
-one."""
+"""The lines above the panels: the header (model, phase, context, sampling), the tabs, and the open tab's answers."""
 
 from __future__ import annotations
 
@@ -37,26 +36,26 @@ _GIVING_WAY = (
     _MODEL, _MODEL, _SAMPLING, _SAMPLING, _CONTEXT, _SECOND, _GRAMMAR, _MODEL, _CONTEXT, *[_SAMPLING] * 4, _PHASE,
     _SECOND, _UNDER, _MODEL, _UNDER, _GRAMMAR, _PHASE, *[_SAMPLING] * 8,
 )  # fmt: skip
-"""The parts in the order in which each takes its next shorter version, while the line is too long."""
+"""The order in which parts are replaced by their next shorter version while the line is too long."""
 _BETWEEN = " │ "
 
 
 class HeaderLine(Canvas):
-    """Model, phase, context and sampling; parts give way to a narrow screen."""
+    """Model, phase, context and sampling; a narrow screen shows shorter versions of them, or fewer."""
 
     DEFAULT_CSS = "HeaderLine { height: 1; padding: 0 1; background: $panel; color: $text; }"
 
     settings = Settings()
     _ends_of: tuple[object, ...] = ()
     _ends: tuple[Sequence[Row], Sequence[Row]] = (), ()
-    """The versions of the first part and of the last, which no step changes, and what they were made of."""
+    """The versions of the first and the last part, which no step changes; `_ends_of` contains their inputs."""
 
     def show(self, timeline: Timeline, settings: Settings | None = None) -> None:
         """Show the timeline and the settings as they are now.
 
         Args:
-            timeline: What is on show.
-            settings: In force; None for those before.
+            timeline: The timeline on show.
+            settings: The settings in force; None for the same as before.
         """
         self.settings = settings or self.settings
         super().show(timeline)
@@ -73,7 +72,7 @@ class HeaderLine(Canvas):
         model, sampling = self._ends
         stepping = timeline.phase in (Phase.READY, Phase.RUNNING)
         parts = [
-            [*model],  # a version goes where there is no room
+            [*model],  # a copy, since versions are deleted below
             self._second(timeline),
             self._steps(timeline) if stepping else self._phase(timeline),
             self._under(timeline) if timeline.under else [],
@@ -89,12 +88,12 @@ class HeaderLine(Canvas):
                 del parts[part][0]
                 row = self._joined(parts)
         while len(parts) > 1 and Segment.get_line_length(row) > width:
-            parts.pop()  # whole: a cut number would be a wrong one
+            parts.pop()  # the whole part, since a truncated number would be wrong
             row = self._joined(parts)
         return [row]
 
     def _joined(self, parts: Parts) -> Row:
-        """The first version of each part, where that isn't empty."""
+        """The first version of each part, unless it is empty."""
         row: Row = []
         for versions in parts:
             if versions and versions[0]:
@@ -115,7 +114,7 @@ class HeaderLine(Canvas):
         return [[whole, kind], [name, kind], [name, Segment(f" {size}", muted)], [name], []]
 
     def _second(self, timeline: Timeline) -> list[Row]:
-        """The second model, as long as there is one: it takes memory."""
+        """The second model while one is open, since it takes memory."""
         if (opened := timeline.of(SecondModelSoFar).opened) is None:
             return []
         name, *rest = visible(opened.title).split(", ")
@@ -124,7 +123,7 @@ class HeaderLine(Canvas):
         return [[Segment(text, self.ink("accent"))] for text in texts]
 
     def _phase(self, timeline: Timeline) -> list[Row]:
-        """The phase before there are steps, or instead of them, with details and without."""
+        """The phase while no steps are taken, with details and without."""
         phase, detail = timeline.phase, ""
         if timeline.recorded and phase in (Phase.LOADING, Phase.EMPTY):
             name, ink = "RECORDED", "accent"
@@ -143,7 +142,7 @@ class HeaderLine(Canvas):
         return [self._state(name, ink, detail), self._state(name, ink, "")]
 
     def _steps(self, timeline: Timeline) -> list[Row]:
-        """The number of steps, and the place that is looked at."""
+        """The number of steps, and the place of an earlier token that is looked at."""
         running = timeline.phase is Phase.RUNNING
         name, ink = ("RUN", "accent") if running else ("DECODE", "good")
         name, ink = ("RECORDED", "accent") if timeline.recorded else (name, ink)
@@ -175,7 +174,7 @@ class HeaderLine(Canvas):
         return [[*state, *self._bar(done / total if total else 0.0, 12)], state]
 
     def _under(self, timeline: Timeline) -> list[Row]:
-        """A path that is not the model's own: this never gives way to nothing."""
+        """The interventions on the path: no version is empty, so that they always show."""
         long = interventions_words(timeline.under)
         return [[Segment(text, self.ink("warn"))] for text in (long, truncate(long, 24), "changed")]
 
@@ -190,7 +189,7 @@ class HeaderLine(Canvas):
         return [[Segment(text, self.ink(ink))] for text in texts]
 
     def _window(self, timeline: Timeline) -> list[Row]:
-        """The fill of the context, with a bar that gets shorter, and without; empty if the text is concealed."""
+        """How full the context is, with a long bar, a short one, and none; empty if the text is concealed."""
         facts = timeline.facts
         if timeline.kv is None or timeline.conceals("text") or (facts is not None and not facts.ran):
             return []
@@ -210,7 +209,7 @@ class HeaderLine(Canvas):
         """The settings that are on, as many as there is room for."""
         settings = self.settings
         if facts is None or (not facts.ran and settings == Settings()):
-            return []  # of a reply whose request isn't known
+            return []  # a server's reply without its request
         greedy = settings.temp == 0
         first = Segment("greedy", self.ink("muted")) if greedy else Segment(f"T {settings.temp:g}")
         on = settings_words(settings)
@@ -225,7 +224,7 @@ class HeaderLine(Canvas):
 
 
 def _type(facts: ModelFacts) -> str:
-    """The type of the weights: `4-bit`, `4-bit as f32` unpacked, or the short name of the computation's type."""
+    """The type of the weights: `4-bit`, `4-bit as f32` if they were dequantized, or the dtype of the computation."""
     bits, computed = facts.quantized.partition(",")[0], _SHORT_TYPES.get(facts.dtype, facts.dtype)
     return visible(bits if facts.quantization else f"{bits} as {computed}" if bits else computed)
 
@@ -246,7 +245,7 @@ _DOES = "does"
 NAMED = 4
 """Cells around the name of a tab: its key, and blanks."""
 KEY, NAME, SENTENCE = 12, 17, 27
-"""Cells of a key, of a name, and of the longest sentence in a list of what there is."""
+"""Cells of a key, of a name, and of the longest question in the rows of questions."""
 
 
 def _cells(pieces: Sequence[Content], gap: int) -> int:
@@ -258,8 +257,8 @@ class TabLines(Widget):
     """The tabs, and under them the answers of the open one; each can be clicked.
 
     Args:
-        do: Does an action of the main screen, by its id: a key would go to the field that has the focus.
-        id: Of the widget.
+        do: Does an action of the main screen, by its id. Used instead of a key, which a focused field would take.
+        id: Id of the widget.
     """
 
     DEFAULT_CSS = "TabLines { height: 2; padding: 0 1; background: $panel; color: $text-muted; }"
@@ -273,10 +272,10 @@ class TabLines(Widget):
         """Show a tab as the open one.
 
         Args:
-            tab: Its key.
+            tab: Key of the tab.
             view: Id of the answer that is shown.
-            views: The actions that show its answers.
-            able: Ids of those that can do something now: the others are grey.
+            views: The actions that show the tab's answers.
+            able: Ids of the actions that can be done now: the others are grey.
         """
         shown = tab, tuple(views), view, able
         if shown != self._shown:
@@ -284,8 +283,8 @@ class TabLines(Widget):
             self.refresh()
 
     def render(self) -> Content:
-        """The tabs with the way to the finder, and under them the answers of the open one with their keys: the one that
-        is shown bold. Of answers that don't fit, the one that is shown and those around it stay."""
+        """The tabs with the key of the finder, and under them the open tab's answers with their keys, with the one on
+        show in bold. If not all answers fit, those around the one on show are kept."""
         width, (opened, views, view, able) = self.content_size.width, self._shown
         roomy = sum(map(cell_len, TABS.values())) + NAMED * len(TABS) <= width
         tabs = Content("")
@@ -316,23 +315,22 @@ class TabLines(Widget):
         return tabs + Content("\n ") + row + Content(" …" if more else "")
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Explain what is under the mouse."""
+        """Explain the tab or answer under the mouse."""
         id = str(event.style.meta.get(_DOES, ""))
         helps = (each.told for each in self._shown[1] if each.id == id)
         self.tooltip = QUESTIONS.get(id.removeprefix("tab_")) or next(helps, None)
 
     def on_click(self, event: events.Click) -> None:
-        """Do what was clicked."""
         if id := event.style.meta.get(_DOES):
             event.stop()
             self._do(str(id))
 
 
 def question_rows(on: Inked, width: int) -> list[Row]:
-    """The questions, a row each, that open their tabs.
+    """The tabs' questions, one in a row; a click opens the tab.
 
     Args:
-        on: Draws them.
+        on: The widget with the inks.
         width: Cells of a row.
     """
     key, name = (KEY, NAME) if width >= KEY + NAME + SENTENCE else (4, 10)

@@ -1,7 +1,7 @@
-"""The KV cache: its tokens, bytes used and allocated, how it grew, and the bill of the last move.
+"""The KV cache: its tokens, bytes used and allocated, how it grew, and the cost of the last move.
 
-The chart is as high as what is used: a session's first tokens take a hundredth of the block that is allocated for them.
-What is allocated is a line over it, with a mark where a block was added.
+The chart is scaled to the used bytes: a session's first tokens take a hundredth of the block that is allocated for
+them. The allocated bytes are a line above it, with a mark where a block was added.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from inspector.widgets.charts import OPENS, area, axis, bar, held_values, sample
 Fact = tuple[str, str]
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 GROWING = ("plain", "rotating", "chunked", "list")
-"""Kinds that hold keys and values of single tokens in the model's own type."""
+"""Kinds of caches that keep the keys and values of single tokens in the model's own dtype."""
 
 
 def kv_facts(timeline: Timeline, kv: KVReading) -> Iterator[Fact]:
-    """All that is known, the most asked-for first.
+    """Facts about the KV cache, the most important first.
 
     Args:
-        timeline: What is shown, a model's facts with it.
-        kv: The reading shown.
+        timeline: The timeline on show, with the model's facts.
+        kv: The reading on show.
     """
     if (facts := timeline.facts) is None:
         return
@@ -97,7 +97,7 @@ def _a_token(facts: ModelFacts, kv: KVReading) -> Iterator[Fact]:
 
 
 def layers_counted(facts: ModelFacts) -> int | None:
-    """The number of layers that the formula of bytes a token counts; None if it doesn't give the measured bytes."""
+    """The number of layers in the formula for bytes per token; None if it doesn't give the measured bytes."""
     width = BYTES.get(facts.dtype)
     if width is None or not facts.kv_heads or not facts.head_size:
         return None
@@ -109,7 +109,7 @@ def layers_counted(facts: ModelFacts) -> int | None:
     return None
 
 
-# ---- layers and what they will take --------------------------------------------------------------
+# ---- layers, and their bytes at other lengths ----------------------------------------------------
 
 
 def layers_of(group: KVGroup) -> str:
@@ -145,22 +145,22 @@ def projected(kv: KVReading, tokens: int) -> int:
 
 
 MOST_CHART = 6
-"""Lines that the chart of the growth takes at most."""
+"""Maximum lines of the growth chart."""
 DEEP = (56, 15)
-"""Cells and lines from which on the panel shows all that it knows."""
+"""Cells and lines from which the panel shows everything."""
 LEAST_CHART = 3
 _LEAST_DEEP = 5
-"""Lines of the chart beside the facts: those that would leave it fewer are left out."""
+"""Minimum lines of the chart above the facts: facts that would leave it fewer are left out."""
 _LEAST_MARKED = 3
-"""Lines of a chart from which on one of them is what is allocated."""
+"""Lines of a chart from which one of them shows the allocated bytes."""
 LEAST_SIDE = 8
-"""Columns of a chart at the end of a row at least."""
+"""Minimum columns of a chart at the end of a row."""
 _GROUP_BARS = (72, 12, 4)
-"""Cells of a panel from which on the bar of a kind is long, and cells of a long and of a short one."""
+"""Cells of the panel from which a group's bar is long; cells of a long bar, and of a short one."""
 _TALLEST = 20
-"""Lines of a large chart at most."""
+"""Maximum lines of a large chart."""
 WIDEST = 4
-"""Columns that a token, or a step, takes at most in a large chart."""
+"""Maximum columns of a token, or a step, in a large chart."""
 
 
 class KVPanel(PanelCanvas, can_focus=True):
@@ -178,7 +178,7 @@ class KVPanel(PanelCanvas, can_focus=True):
         loaded = timeline.of(Measured).loaded
         ranks = f"over {len(loaded.ranks)} ranks" if loaded is not None and len(loaded.ranks) > 1 else ""
         held = max((group.held for group in kv.groups if group.kind != "recurrent"), default=kv.offset)
-        whole = kv.offset if held < kv.offset else window  # windows of all layers dropped some
+        whole = kv.offset if held < kv.offset else window  # the windows of all layers dropped tokens
         self.title(f"{self.NAME} · {count(held)}{f' of {count(whole)}' if whole else ''} tokens", ranks)
         if width >= DEEP[0] and height >= DEEP[1]:
             return self._deep(timeline, kv, width, height)
@@ -208,13 +208,14 @@ class KVPanel(PanelCanvas, can_focus=True):
         return self.empty((reason, advice), brief, width, height)
 
     def _summary(self, timeline: Timeline, kv: KVReading, width: int, per_token: bool = True) -> Row:
-        """Used and allocated, each with its sign in the chart, where they share no scale: so how full that is, too.
+        """Used and allocated bytes with their signs in the chart, and how full the allocation is: the chart has no
+        common scale for both.
 
         Args:
-            timeline: What is shown.
+            timeline: The timeline on show.
             kv: The reading.
-            width: Cells; how full it is gives way first, then what a token takes.
-            per_token: Whether the bytes that a token takes by the model's shape are shown.
+            width: Cells; the percentage is left out first, then the bytes of a token.
+            per_token: Whether to show the bytes of a token by the model's shape.
         """
         muted, strong = self.ink("muted"), self.ink("strong")
         full = f"  {_full(kv)}" if kv.allocated_bytes else ""
@@ -231,10 +232,10 @@ class KVPanel(PanelCanvas, can_focus=True):
         """The line of a panel without a frame: used of allocated, and the bytes that a token added.
 
         Args:
-            timeline: What is shown.
+            timeline: The timeline on show.
             kv: The reading.
             width: Cells.
-            alone: Whether nothing is drawn below it: then the growth is drawn at its end, where there is room.
+            alone: Whether nothing is drawn below it: then the growth is drawn at its end, if there is room.
         """
         muted, strong = self.ink("muted"), self.ink("strong")
         used, allocated = size(kv.used_bytes), size(kv.allocated_bytes)
@@ -255,7 +256,7 @@ class KVPanel(PanelCanvas, can_focus=True):
     # ---- with room --------------------------------------------------------------------------
 
     def _deep(self, timeline: Timeline, kv: KVReading, width: int, height: int) -> list[Row]:
-        """Everything: a chart with what room is left, the groups, and the facts."""
+        """All rows: the sizes, a chart in the remaining room, the groups, and the facts."""
         muted = self.ink("muted")
         groups = [row for group in kv.groups for row in self._group_in_depth(group, width)]
         bill = self._bill(timeline, width) if timeline.following else []
@@ -272,7 +273,7 @@ class KVPanel(PanelCanvas, can_focus=True):
         return [self._summary(timeline, kv, width, per_token=False), *drawn, *below]
 
     def _group_in_depth(self, group: KVGroup, width: int) -> list[Row]:
-        """A kind with its layers, how full each of them is, and all of them together."""
+        """The rows of a group: its kind, the bytes of a layer and of all its layers, and what each contains."""
         layers, (wide, long, short) = len(group.layers), _GROUP_BARS
         cells = long if width >= wide else short
         muted, share = self.ink("muted"), group.used_bytes / max(1, group.allocated_bytes)
@@ -293,13 +294,15 @@ class KVPanel(PanelCanvas, can_focus=True):
     # ---- growth -----------------------------------------------------------------------------
 
     def _chart(self, timeline: Timeline, width: int, height: int, with_axis: bool = False) -> list[Row]:
-        """Used bytes over the tokens of the path; above them, from three lines on, where what is allocated changed.
+        """A chart of the used bytes over the tokens of the path; with three lines or more, the first shows where the
+        allocated bytes changed.
 
         Args:
-            timeline: What is shown.
+            timeline: The timeline on show.
             width: Cells.
-            height: Lines; the most that was used fills those of the bytes.
-            with_axis: Whether the last line is an axis: the tokens, and how steep it is at the one that is looked at.
+            height: Lines.
+            with_axis: Whether the last line is an axis, with the number of tokens and the bytes that the selected one
+                added.
         """
         held = min(len(timeline.items), timeline.kv.offset if timeline.kv else 0)
         wide = max(1, min(WIDEST, width // max(1, held)))
@@ -331,12 +334,14 @@ class KVPanel(PanelCanvas, can_focus=True):
             rows.append([Segment(line + after, muted)])
         return rows
 
-    # ---- kinds and bill ---------------------------------------------------------------------
+    # ---- groups, and the cost of a move -----------------------------------------------------
 
     def _below(self, timeline: Timeline, kv: KVReading, width: int, height: int) -> list[Row]:
-        """The lines under the chart, which leave it two lines, or one of less than four: the last move's bill first.
+        """The lines under the chart: the groups, the KV of other branches, and the last move's cost, which has
+        priority.
 
-        A plain cache alone gets a line if the chart is as high as it may be: it has nothing to add.
+        They leave two lines for the chart, or one if there are fewer than four in all. If a plain cache is the only
+        group, it gets a line only if the chart has its maximum height.
         """
         room = max(0, height - 1 - (2 if height > 3 else 1))
         bill = self._bill(timeline, width)[:room] if timeline.following else []
@@ -361,7 +366,7 @@ class KVPanel(PanelCanvas, can_focus=True):
         ]
 
     def _kept(self, kv: KVReading, width: int, wide: int = 10) -> Row:
-        """The KV of branches that were left, and the budget that it is kept within."""
+        """The row of the KV that is kept for other branches, and its budget."""
         text = f"{size(kv.kept_bytes)} of {size(kv.kept_budget)}"
         long = f"{text} kept for going back"
         text = long if wide + len(long) <= width else f"{text} kept"
@@ -397,8 +402,8 @@ def _full(kv: KVReading) -> str:
 
 
 def reading_of(timeline: Timeline, slot: int) -> KVReading | None:
-    """The cache after the token of a slot: after its step, or after its chunk of the prompt; for the token to come, as
-    it is now."""
+    """The reading of the cache after the token of a slot: after its step, or after its chunk of the prompt. For the
+    slot of the next token, the current reading."""
     if slot == len(timeline.items):
         return timeline.kv
     item = timeline.items[slot]
@@ -406,8 +411,8 @@ def reading_of(timeline: Timeline, slot: int) -> KVReading | None:
 
 
 def slope(timeline: Timeline) -> float | None:
-    """Bytes that a token added to what is used, as read off the cache: those of the token that is looked at, in the
-    prompt the mean of its chunk. None if they became fewer, as when a cache is quantized."""
+    """Used bytes that the selected token added, as read off the cache; for a token of the prompt, the mean of its
+    chunk. None if the bytes decreased, as when a cache is quantized."""
     slot = len(timeline.items) - 1 if timeline.following else timeline.slot
     now = reading_of(timeline, slot) if 0 <= slot < len(timeline.items) else None
     if now is None:

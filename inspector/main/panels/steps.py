@@ -1,4 +1,4 @@
-"""The steps as a table, one row a token, and a strip of the chosen metric under it."""
+"""The steps as a table, one row per token, and a strip of the chosen metric under it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class StepStrip(Canvas):
     """The strip under the table of steps."""
 
     metric = scales.METRIC["surprisal"]
-    """The metric that is drawn; `redraw` after another was set."""
+    """The metric that is drawn; call `redraw` after changing it."""
     _seen = range(0)
     """Indices of the steps that have a column."""
 
@@ -78,8 +78,8 @@ class StepStrip(Canvas):
                 ink = Style(bgcolor=self.ink("row").bgcolor) + self.ink("accent").without_color + ink
             inks.append(ink)
         most = metric.format(max(known, default=0.0))
-        most = most.replace(">99.99", "100")  # as `≤ >99.99 %` says nothing
-        labels = (metric.name, f"≤ {most}")  # and a blank where there are more lines
+        most = most.replace(">99.99", "100")  # since `≤ >99.99 %` says nothing
+        labels = (metric.name, f"≤ {most}")  # further lines have no label
         rows: list[Row] = []
         for number, line in enumerate(area(heights, height, metric.top or top)):
             label = labels[number] if number < len(labels) else ""
@@ -94,11 +94,11 @@ class StepStrip(Canvas):
 
 
 MOST = 3
-"""Slow steps that are listed one by one."""
+"""Maximum number of slow steps that are listed."""
 
 
 class StepFigures:
-    """Figures of the steps of the current path, of which each step is read once."""
+    """Statistics of the steps of the current path; each step is read once."""
 
     def __init__(self) -> None:
         self._generation = -1
@@ -106,19 +106,19 @@ class StepFigures:
 
     def _clear(self) -> None:
         self.ms: list[float] = []
-        """Milliseconds of the steps, in order of time."""
+        """Milliseconds of the steps, in the order of the path."""
         self.slowest: list[int] = []
-        """Places of the `MOST` slowest steps, cold starts among them, the slowest first."""
+        """Places of the `MOST` slowest steps, including cold starts, the slowest first."""
         self.bits, self.known = 0.0, 0
-        """The sum of the surprisals that are known, and their number."""
+        """The sum of the known surprisals, and their number."""
         self._ordered: list[float] = []
-        """Milliseconds of those that are no cold start, in order of size."""
+        """Milliseconds of the steps that are no cold starts, in ascending order."""
         self.cold: set[float] = set()
-        """Milliseconds of those that are."""
+        """Milliseconds of the cold starts."""
         self._sum = 0.0
 
     def update(self, timeline: Timeline) -> None:
-        """Read the steps that are new; all of them if the path was rebuilt."""
+        """Read the new steps; all steps if the path was rebuilt."""
         slots = timeline.step_slots
         if timeline.generation != self._generation or len(self.ms) > len(slots):
             self._generation = timeline.generation
@@ -143,11 +143,11 @@ class StepFigures:
             self.known += 1
 
     def tpot(self) -> Tpot | None:
-        """Time per output token; None if there is no step, or a cold start alone."""
+        """Time per output token without cold starts; None if there is no other step."""
         return summary(self._ordered, self._sum) if self._ordered else None
 
     def beyond(self, edge: float) -> int:
-        """The number of steps that took more than some milliseconds."""
+        """The number of steps that took more than `edge` milliseconds."""
         return len(self._ordered) - bisect_right(self._ordered, edge) + sum(ms > edge for ms in self.cold)
 
 
@@ -158,29 +158,30 @@ def step_shown(timeline: Timeline) -> int:
 
 _MARK, _LEAST_TOKEN, _MOST_TOKEN = 2, 10, 24
 _LEAST_PAIR = 20
+"""Minimum cells of the token column while settings are tried: `␣cat ≠ ␣dog`."""
 _LEAST_BAR = 11
-"""Cells of the token column while settings are tried: `␣cat ≠ ␣dog`."""
+"""Minimum cells of the bar of the probability."""
 _CACHED_ROWS = 256
 
 
 CELLS = {"p": 9, "bits": 7, "entropy": 9, "rank": 7, "ms": 7, "KV": 10}
 """Cells of each column of numbers, by its head."""
 METRIC_OF = {"p": "probability", "bits": "surprisal", "entropy": "entropy", "rank": "rank"}
-"""The metrics of columns: while one of them is chosen, its column has its heat, and stays."""
+"""The metrics by the heads of their columns: the column of the chosen metric is coloured, and left out last."""
 _DROPPED = ("entropy", "rank", "KV", "bits", "ms", "p")
-"""The order in which columns give way to a narrow panel."""
+"""The order in which a narrow panel leaves out columns."""
 _MEASURED = ("entropy", "ms", "KV")
 """Columns that a server's reply has no numbers for."""
 
 
 def fitting(width: int, metric: str, least: int = _LEAST_TOKEN) -> tuple[str, ...]:
-    """The columns that leave at least `least` cells for the token; that of the metric goes last."""
+    """The columns that leave at least `least` cells for the token; the metric's column is left out last."""
     order = sorted(_DROPPED, key=lambda head: METRIC_OF.get(head) == metric)
     return columns_that_fit(CELLS, order, width - 1 - _MARK - 6 - least)
 
 
 class StepsTable(ScrollView, Inked, can_focus=False):
-    """The table: only rows that are seen are made."""
+    """The table of steps, which draws only visible rows."""
 
     DEFAULT_CSS = """
     StepsTable {
@@ -198,15 +199,15 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._count, self._current = 0, -1
         """Number of steps, and the place of the selected one."""
         self._looks: tuple[int, ...] = ()
-        """Versions of the path, of trials and of marks: they grow when rows other than the last look different."""
+        """Versions of the path, of trials and of marks, which change if rows other than the last look different."""
         self._columns = tuple(CELLS)
         self._fitted, self._token_cells, self._bar_cells = 0, 1, 0
-        """Cells that the columns were chosen for; of the token, and of the bar of its probability, if it has room."""
+        """Width that the columns were chosen for, cells of the token, and cells of the bar, 0 if it has no room."""
         self._heats: tuple[Style, ...] = ()
-        """Styles of the heat steps, from 0; none where the theme changed."""
+        """Styles of the color scale's steps, from 0; empty after a change of the theme."""
         self._bar_ink = Style()
         self._noticed: tuple[tuple[object, ...], list[Row]] = ((), [])
-        """The rows instead of the table, and before them the values that they were made of."""
+        """Inputs of the last `_notice`, and its rows."""
 
     def show(self, timeline: Timeline) -> None:
         """Show the steps of the path, and mark the selected one."""
@@ -229,7 +230,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
             reveal(self, self._current)
 
     def restyle(self) -> None:
-        """Every row looks different: another path, theme, width or metric."""
+        """Choose the columns and draw every row again, for another path, theme, width or metric."""
         self._strips.clear()
         tried = self._timeline is not None and self._timeline.trial is not None
         least = _LEAST_PAIR if tried else _LEAST_TOKEN
@@ -246,7 +247,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
     @on(events.Resize)
     @on(events.Show)
     def _catch_up(self) -> None:
-        """Take in another size, and what happened while the panel was hidden."""
+        """Catch up with a new size, and with what happened while the panel was hidden."""
         self.restyle()
         if self._timeline is not None:
             self.show(self._timeline)
@@ -258,7 +259,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._heats = ()
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """The signs of the row under the mouse, in words."""
+        """Explain the signs in the row under the mouse."""
         row, timeline = self.scroll_offset.y + event.y - 1, self._timeline
         lines = []
         if timeline is not None and event.y >= 1 and row < self._count:
@@ -281,7 +282,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
             return strip_of(rows[y] if y < len(rows) else [], width, base)
         if width != self._fitted:  # a scroll bar came or went, which is no resize
             self.restyle()
-            self.call_next(self.refresh)  # lines that are asked for during a paint count as painted, too
+            self.call_next(self.refresh)  # a refresh during a paint would count as painted
         if y == 0:
             return strip_of(self._head(), width, base)
         row = self.scroll_offset.y + y - 1
@@ -293,7 +294,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         return strip
 
     def _notice(self) -> list[Row]:
-        """The rows instead of the table; those that were made last, while they are the same."""
+        """The rows instead of the table, which are kept while their inputs are the same."""
         said = why_empty(self._timeline, "Each step of the decode gets a row here.")
         inks = (self.ink("base"), self.ink("muted"))
         width, height = self.scrollable_size.width, self.size.height
@@ -303,7 +304,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         room = height >= len(TABS) + 4
         questions = question_rows(self, width) if room else []
         rows = centred(list(zip(said, inks, strict=True)), width, height - len(questions))
-        if questions:  # the last lines, as long as there is room: what can be asked of every token to come
+        if questions:  # the last lines, if there is room: the questions about each token to come
             rows = [*rows, *[[]] * height][: height - len(questions)] + questions
         self._noticed = (of, rows)
         return rows
@@ -314,10 +315,10 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         return [Segment(text + ("  probability" if self._bar_cells else ""), self.ink("muted"))]
 
     def _row(self, timeline: Timeline, row: int, width: int) -> Strip:
-        """A step: its number, the token, the signs of its marks, and the columns.
+        """The row of a step: its number, the token, the signs of its marks, and the columns.
 
-        While settings are tried, the token that they would have picked in its place stands beside it, where that is
-        another.
+        While settings are tried, the token that they would have picked instead is beside it, if that is a different
+        one.
         """
         step = timeline.items[timeline.step_slots[row]]
         assert isinstance(step, Step)
@@ -341,8 +342,8 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         return strip_of([*segments, *self._numbers(step)], width, base)
 
     def _numbers(self, step: Step) -> Row:
-        """The columns: the one of the chosen metric with its heat, a question mark where a number isn't known; and the
-        bar of the probability."""
+        """The columns, with the chosen metric in colour and a question mark for an unknown number; and the bar of the
+        probability."""
         if not self._heats:
             dark, colours = self.dark, self.colorful
             self._heats = tuple(heat_style(heat, dark, colours) for heat in range(scales.STEPS + 1))
@@ -366,7 +367,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
 
 
 class StepsPanel(Widget, can_focus=True):
-    """Table and strip in one frame."""
+    """The table of steps and the strip in one frame."""
 
     DEFAULT_CSS = (
         panel_css("StepsPanel")
@@ -384,7 +385,7 @@ class StepsPanel(Widget, can_focus=True):
     ]
 
     metric: reactive[str] = reactive("surprisal", init=False)
-    """Name of the metric of strip and heat, one of `scales.METRICS`."""
+    """Name of the metric of strip and colours, one of `scales.METRICS`."""
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
@@ -396,16 +397,12 @@ class StepsPanel(Widget, can_focus=True):
         yield self._strip
 
     def show(self, timeline: Timeline) -> None:
-        """Show the steps of the path, mark the selected one, and sum up how surprising they were.
-
-        Args:
-            timeline: Whose path it is.
-        """
+        """Show the steps of the timeline's path, with the selected one marked and the perplexity in the frame."""
         self._table.show(timeline)
         self._strip.show(timeline)
         concealed = timeline.conceals("steps", "probabilities")
         title = f"Steps · {timeline.concealed_as}" if concealed else "Steps"
-        if self.border_title != title:  # to set it paints the panel
+        if self.border_title != title:  # setting it repaints the panel
             self.border_title = title
         self.set_class(concealed, "-concealed")
         self._figures.update(timeline)
@@ -417,7 +414,7 @@ class StepsPanel(Widget, can_focus=True):
             self.border_subtitle = Content(text)
 
     def watch_metric(self, metric: str) -> None:
-        """Strip and heat of another metric."""
+        """Show another metric in the strip and the colours."""
         self._table.metric = metric
         self._strip.metric = scales.METRIC[metric]
         self._fit()
@@ -433,6 +430,6 @@ class StepsPanel(Widget, can_focus=True):
         self._fit()
 
     def _fit(self) -> None:
-        """A low panel gives its lines to the table."""
+        """Shorten or hide the strip of a low panel."""
         self.set_class(self.size.height < 8, "-short")
         self.set_class(self.size.height < 4 or not scales.METRIC[self.metric].steps, "-plain")

@@ -1,7 +1,7 @@
-"""The text so far, token by token, with a token cursor and heat by a metric; and the panel while there is no text.
+"""The text so far, token by token, with a cursor and colored by a metric; and the panel while there is no text.
 
-Drawn line by line from an incremental wrap, so that appending a token to a long text costs what it costs for a
-short one. Every cell knows its slot: a click selects it.
+It is drawn line by line from an incremental wrap, so that appending a token costs no more in a long text than in a
+short one. The style of each cell has its slot: a click selects the token.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from inspector.widgets.token_lines import NEWLINE, TokenStyles, Wrap, WrappedLin
 
 OFF, BORDERS, IDS, BYTES = VIEWS
 _BYTES = 12
-"""Bytes that are shown under a token at most."""
+"""Maximum bytes shown under a token."""
 
 
 def under(view: str, items: Sequence[Item], slot: int) -> str:
@@ -87,12 +87,12 @@ GUTTER = 2
 BOUNDARY = "┊"
 
 Key = tuple[int, int, bool, str, str | None]
-"""Two tokens with the same key look the same: node, id, whether it is a step, the signs of its marks, and the words of
-its fold: empty for all but the first token of a fold, None for a token in none."""
+"""Tokens with the same key look the same: node, id, whether it is a step, the signs of its marks, and the words of its
+fold, which are empty for the fold's other tokens and None outside a fold."""
 
 
 class TextLines:
-    """The wrapped lines of one path; appending a token to a long text costs what it costs for a short one.
+    """The wrapped lines of one path; appending a token costs no more in a long text than in a short one.
 
     Args:
         width: Cells of the panel's rows, the gutter included.
@@ -102,12 +102,12 @@ class TextLines:
     def __init__(self, width: int, view: str = OFF) -> None:
         self.width, self.view = width, view
         self.height = 2 if view in (IDS, BYTES) else 1
-        """Rows of a line: the lower one has what stands under the tokens."""
+        """Rows of a line: 2 if the lower one has ids or bytes under the tokens."""
         bordered = view != OFF
         self._wrap = Wrap(width - GUTTER - 1 - bordered, bordered)
         self.lines: Sequence[WrappedLine] = self._wrap.lines
         self.rows = self.overhang = 0
-        """Rows that the text takes, 0 where there is none; and 1 of them where the tail doesn't fit the last line."""
+        """Rows of the text, 0 if there is none; and 1 if one of them is for a tail that doesn't fit the last line."""
         self._keys: list[Key] = []
         self._version: tuple[object, ...] = ()
         """Versions of the path, of the marks on it and of what is folded."""
@@ -120,7 +120,7 @@ class TextLines:
         self._wrong: Mapping[int, str] = {}
         """Nodes of tokens where tool calls went wrong."""
         self._decided = 0
-        """Slot from which on the kinds of tokens were provisional."""
+        """Slot from which the kinds of tokens were provisional at the last update."""
         self.tail = ""
         """The words after the last token: why the text ended, or drafts that were not taken; printable."""
 
@@ -130,7 +130,7 @@ class TextLines:
         """Lay out what is new.
 
         Returns:
-            The first row that may have changed and how many those are; None for none.
+            The first row that may have changed, and the number of such rows; None if there are none.
         """
         lines, line_of, items = self._wrap.lines, self._wrap.line_of, timeline.items
         segments, path = timeline.of(Segments), timeline.segments
@@ -147,7 +147,7 @@ class TextLines:
         fresh = len(line_of) < len(items)
         self._append(timeline)
         decided = len(path.kinds) - path.provisional
-        if path.runs and (last := path.runs[-1]).word == last.end:  # it has a letter once it has a word
+        if path.runs and (last := path.runs[-1]).word == last.end:  # it has no letter before its first word
             decided = min(decided, last.begin)
         if newly := self._decided < decided:
             first = min(first, line_of[self._decided])
@@ -160,7 +160,7 @@ class TextLines:
         return first * self.height, (max(before, len(lines)) + 1 - first) * self.height
 
     def _rewind(self, timeline: Timeline) -> int:
-        """Keep what the old path and the new one have in common; the first line that may differ."""
+        """Keep what the old path and the new one have in common; returns the first line that may differ."""
         self.roles = timeline.prompts.roles(timeline.items)
         common = 0
         for slot in range(min(len(self._keys), len(timeline.items))):
@@ -193,14 +193,14 @@ class TextLines:
     # ---- places -----------------------------------------------------------------------------
 
     def span(self, slot: int) -> tuple[int, int]:
-        """First row of a slot, and how many rows it may take."""
+        """First row of a slot, and the number of rows that it may take."""
         line_of, last = self._wrap.line_of, len(self._wrap.lines)
         first = line_of[slot] if slot < len(line_of) else last - 1
         end = line_of[slot + 1] if slot + 1 < len(line_of) else last
         return first * self.height, (end - first + 1) * self.height
 
     def copied(self, selection: Selection) -> str:
-        """The selected text as it would be written: real newlines, and none where a line only wrapped."""
+        """The selected text with the text's own newlines, without those of wrapped lines."""
         parts = []
         for y, line in enumerate(self._wrap.lines):
             span = selection.get_span(y * self.height)
@@ -210,7 +210,7 @@ class TextLines:
 
 
 def _tail(timeline: Timeline) -> str:
-    """Why the text ended; else what a draft proposed and no step took, while it was that of the latest round."""
+    """Why the text ended, or else the tokens that the latest draft proposed and no step took."""
     if timeline.running:
         return ""
     finished = timeline.finished.get(timeline.tip)
@@ -221,7 +221,7 @@ def _tail(timeline: Timeline) -> str:
 
 
 def fold_words(run: PathRun, timeline: Timeline) -> str:
-    """The words for a run that is folded: `▸ thinking, 312 tokens`; while it still grows, without their number."""
+    """The words for a folded segment: `▸ thinking, 312 tokens`; without the number while it still grows."""
     name = run.kind or "text"
     if run.end == len(timeline.items):
         return f"▸ {name} "
@@ -230,7 +230,7 @@ def fold_words(run: PathRun, timeline: Timeline) -> str:
 
 
 def _copied(line: WrappedLine, start: int, end: int | None) -> str:
-    """The copied part of a line: its text between two columns, marks left out."""
+    """The text of a line between two columns, without marks."""
     parts, at = [" "] if line.gap and start <= 0 else [], 0
     for piece in line.pieces:
         if not piece.mark:
@@ -251,17 +251,17 @@ _SEGMENT_INKS: Mapping[SegmentKind, tuple[str, Style]] = {
     "tool result": ("accent", Style(underline=True, bold=False)), "tools": ("muted", Style(underline=True)),
     "markup": ("faint", Style()),
 }  # fmt: skip
-"""The look of tokens that are coloured by their kind: an ink, and a style that sets them apart without colours."""
+"""Ink of the tokens of a kind of segment, and a style that sets them apart without colours."""
 _PROVISIONAL = Style(dim=True, italic=True)
-"""A token whose kind the next one decides."""
+"""Style of a token whose kind depends on the next one."""
 
 
 class TextRows:
     """Draws single rows, for one metric and one theme.
 
     Args:
-        inks: Those of `INKS`.
-        metric: The heat.
+        inks: The styles of `INKS`.
+        metric: The metric to colour by.
         dark: Whether the theme is dark.
         colourful: Whether the terminal has colours for a scale.
     """
@@ -270,7 +270,7 @@ class TextRows:
         self._inks = inks
         self._styles = TokenStyles(inks, metric, dark, colourful)
         self._kinds: dict[SegmentKind | None, Style] = {}
-        """Styles by kind, if that is what tokens are coloured by."""
+        """Styles by kind of segment; empty if tokens are coloured by another metric."""
         if metric.name == scales.SEGMENT:
             self._kinds = {kind: inks[ink] + style for kind, (ink, style) in _SEGMENT_INKS.items()}
 
@@ -278,9 +278,9 @@ class TextRows:
         """One row of the text.
 
         Args:
-            y: Which, from 0.
-            lines: Where the tokens lie.
-            timeline: What they are.
+            y: Number of the row, from 0.
+            lines: The wrapped lines.
+            timeline: The timeline with the tokens.
         """
         row: Row = []
         number, lower = divmod(y, lines.height)
@@ -303,8 +303,8 @@ class TextRows:
         return row
 
     def _gutter(self, line: WrappedLine, lines: TextLines, timeline: Timeline) -> Row:
-        """The letter of the segment that begins in a line; else a bar along the prompt, and along all that has a
-        colour."""
+        """The letter of the segment that begins in a line, or else a bar beside the prompt and beside coloured
+        segments."""
         items, path = timeline.items, timeline.segments
         if (path.several or lines.roles) and (letter := self._letter(line, lines, path)):
             return [Segment(f"{letter} ", self._inks["accent"])]
@@ -317,8 +317,8 @@ class TextRows:
 
     @staticmethod
     def _letter(line: WrappedLine, lines: TextLines, path: PathSegments) -> str:
-        """The letter of the last segment whose first word, or whose fold, is in a line; without segments, of the last
-        message that begins there. Empty if none does."""
+        """The letter of the last segment with its first word, or its fold, in a line; if there are no two segments,
+        of the last message that begins there. Empty if none does."""
         certain = len(path.kinds) - path.provisional
         for slot in (piece.slot for piece in reversed(line.pieces)):
             if not path.several:
@@ -357,7 +357,7 @@ class TextRows:
 
 
 def marked(row: Row, span: tuple[int, int] | None, style: Style) -> Row:
-    """A row with the characters of a mouse selection in its style."""
+    """A row with the characters of a mouse selection in a style."""
     if span is None:
         return row
     start, end = span[0], (sum(len(s.text) for s in row) if span[1] < 0 else span[1])
@@ -373,7 +373,7 @@ def marked(row: Row, span: tuple[int, int] | None, style: Style) -> Row:
 
 
 _CACHED_ROWS = 256
-"""Rows that stay drawn: some 13 KB each, more than any screen shows."""
+"""Number of cached rows, some 13 KB each: more than any screen shows."""
 _TITLES = {
     OFF: "Text",
     BORDERS: "Text, token by token",
@@ -381,7 +381,7 @@ _TITLES = {
     BYTES: "Text, token by token with bytes",
 }
 LEAST_TITLE, SWATCHES = 12, 28
-"""Cells of what the inside says, and of the steps behind it with the frame around both."""
+"""Minimum cells of the title of a view's shares, and cells of the colour steps after it with the frame around both."""
 
 
 class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
@@ -398,9 +398,9 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
     ]
 
     metric: reactive[str] = reactive("surprisal", init=False)
-    """Name of the heat, one of `scales.METRICS`."""
+    """Name of the metric that colours the text, one of `scales.METRICS`."""
     view: reactive[str] = reactive(OFF, init=False)
-    """The way in which tokens are set apart, one of `preferences.VIEWS`."""
+    """How tokens are set apart, one of `preferences.VIEWS`."""
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
@@ -409,18 +409,18 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         self._timeline: Timeline | None = None
         self._lines = TextLines(1)
         self._rows: TextRows | None = None
-        """The drawing of rows; None if the theme or the metric changed."""
+        """Draws the rows; None after a change of the theme or the metric."""
         self._strips: LRUCache[int, Strip] = LRUCache(_CACHED_ROWS)
         self._legend: Content | None = None
         self._offered: OfferedHeat | None = None
-        """The heat for `scales.INSIDE`."""
+        """The token shares for `scales.INSIDE`."""
         self._shown: tuple[object, ...] = ()
         self._concealed = "", False
-        """The reason that no text is drawn, empty if it is drawn; and whether its heat, a sign of how sure the model
-        was, is to be predicted."""
+        """The reason why the text is concealed, empty if it isn't; and whether its colours are, which would show how
+        sure the model was."""
         self._slot, self._following = 0, True
         self._reading = False
-        """True if a prompt is going through the model, and what it is at is kept in sight."""
+        """True if a prompt is going through the model, and the panel scrolls along with it."""
 
     def on_mount(self) -> None:
         self.border_title = _TITLES[self.view]
@@ -468,13 +468,13 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         self._restyle()
 
     def offer(self, heat: OfferedHeat | None) -> None:
-        """Colour by this, while the metric is `scales.INSIDE`; None for nothing."""
+        """Set the token shares that colour the text while the metric is `scales.INSIDE`; None for no colours."""
         if heat is not self._offered and heat != self._offered:
             self._offered = heat
             self._restyle()
 
     def watch_view(self, view: str) -> None:
-        """Borders, ids or bytes: every token lies elsewhere."""
+        """Lay all tokens out again: with borders, ids or bytes they are in other places."""
         self.border_title = _TITLES[view]
         self._lay_out()
 
@@ -485,7 +485,7 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         self.refresh()
 
     def _show_slot(self) -> None:
-        """Show the timeline at another size, and keep the token that is looked at in view."""
+        """Show the timeline at another size, and keep the selected token in view."""
         if self._timeline is not None:
             self.show(self._timeline)
             set_line_count(self, self._lines.rows)
@@ -500,7 +500,7 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         self.refresh_lines(first, count)
 
     def _restyle(self) -> None:
-        """Another theme or metric: every row looks different."""
+        """Draw every row again, in another theme or by another metric."""
         self._rows = None
         self._strips.clear()
         if self.is_attached:
@@ -561,7 +561,7 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         self.refresh()
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """The selected text as it would be written."""
+        """The selected text, and the string that ends it."""
         return self._lines.copied(selection), "\n"
 
     # ---- drawing ----------------------------------------------------------------------------
@@ -605,10 +605,10 @@ OFFERS = (
     ("help", "keys and concepts"),
     ("sessions", "sessions"),
 )
-"""Advice to a stranger on things to look at meanwhile."""
+"""Actions that a new user may try meanwhile."""
 BAR = 30
 MOST_SHOWN = 2000
-"""Characters of a prompt that are shown while it waits: whatever is longer would be laid out with every record."""
+"""Maximum characters shown of a prompt that waits, since they are laid out again with every record."""
 
 
 def opening(timeline: Timeline, setup: Setup) -> Content:
@@ -658,7 +658,7 @@ def _loading(loading: Loading | None, setup: Setup) -> list[Content]:
 
 
 def _keys(actions: Sequence[tuple[str, str]], wide: int = 0) -> Content:
-    """The keys of actions, in so many cells at least, and what they do."""
+    """The keys of actions, padded to a number of cells, and what they do."""
     return Content("   ").join(
         Content.styled(pad(key_for(id), max(wide, cell_len(key_for(id)))), "bold $text-primary")
         + Content(f" {does}")
@@ -684,13 +684,13 @@ def _failed(what: str, failure: Failure, actions: Sequence[tuple[str, str]]) -> 
 
 
 class OpeningPanel(Static, can_focus=True):
-    """The panel around that message."""
+    """The panel that is shown while there is no text, with the message of `opening`."""
 
     BORDER_TITLE = "Text"
     _told: Content | None = None
 
     def show(self, timeline: Timeline, setup: Setup) -> None:
-        """Show how far things are."""
+        """Show the message for the present state."""
         told = opening(timeline, setup)
         if not looks_same(self._told, told):
             self._told = told

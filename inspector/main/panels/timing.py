@@ -22,19 +22,19 @@ from inspector.widgets.canvas import PanelCanvas, Row, fact_rows, side_by_side, 
 from inspector.widgets.charts import area, axis, shares, window
 
 TIMES = 2.0
-"""Times the median: a step that takes longer is an outlier."""
+"""Multiple of the median time above which a step is slow."""
 SHARE = 0.3
-"""Share of the time beyond the median: a part that took so much of it is named as the cause."""
+"""Share of the time beyond the median above which a part is named as the cause."""
 
 
 def slow_steps(timeline: Timeline, figures: StepFigures, median: float, most: int = MOST) -> Iterator[Fact]:
-    """The number of slow steps, and the worst of them; costs the slowest, not the path.
+    """The number of slow steps, and the slowest of them; reads only those steps, not the whole path.
 
     Args:
-        timeline: What is shown.
-        figures: Of its steps.
-        median: Milliseconds of a step; infinite if it is not known.
-        most: Slow steps that are listed one by one, at most.
+        timeline: The timeline on show.
+        figures: Statistics of its steps.
+        median: Median milliseconds of a step; infinite if it is not known.
+        most: Maximum number of slow steps that are listed.
     """
     if not figures.ms:
         return
@@ -61,9 +61,9 @@ def cause(timeline: Timeline, place: int, median: float) -> str:
     """The cause of a slow step.
 
     Args:
-        timeline: What is shown.
-        place: The step's among those of the path, from 0.
-        median: Milliseconds of a step.
+        timeline: The timeline on show.
+        place: Place of the step among those of the path, from 0.
+        median: Median milliseconds of a step.
     """
     step, prefilled = _step(timeline, place), timeline.prompts.prefilled
     before = _step(timeline, place - 1).kv if place else prefilled.kv if prefilled else None
@@ -85,7 +85,7 @@ def cause(timeline: Timeline, place: int, median: float) -> str:
 
 
 def _parts(ms: StepTimes) -> tuple[float, float, float, float]:
-    """The parts that a step's time is the sum of, as in `PARTS`: the readings of a pipelined one are none of them."""
+    """The parts that add up to a step's time, as in `PARTS`; the readings of a pipelined step add nothing."""
     inspect = 0.0 if ms.pipelined else ms.inspect
     return ms.forward, ms.sample, inspect, max(0.0, ms.total - ms.forward - ms.sample - inspect)
 
@@ -94,9 +94,9 @@ def memory_facts(timeline: Timeline, memory: Memory | None, kept_bytes: int | No
     """The memory of the framework, of the process and of the inspector's own records, and its bounds.
 
     Args:
-        timeline: The shown one.
-        memory: As it was at the selected step.
-        kept_bytes: Bytes that kept logits may take; None if they are not known.
+        timeline: The timeline on show.
+        memory: The memory at the selected step.
+        kept_bytes: Maximum bytes of kept logits; None if it is not known.
     """
     if memory is not None:
         ready = f" · {size(memory.cache_bytes)} kept ready" if memory.cache_bytes else ""
@@ -117,7 +117,7 @@ def memory_facts(timeline: Timeline, memory: Memory | None, kept_bytes: int | No
 
 
 def footprint(step: Step) -> int:
-    """Bytes of a step's record with all in it; what it was taken from is the step before's, and not counted."""
+    """Bytes of a step's record and its contents, without `choice`, which belongs to the step before."""
     return _sizes(step, skip="choice")
 
 
@@ -131,14 +131,14 @@ def _sizes(value: object, skip: str = "") -> int:
 
 
 PARTS = (("forward", "━", 0.45), ("sample", "╍", 0.95), ("inspect", "┅", 0.0), ("other", "┄", 0.7))
-"""The parts of a step: name, line and heat of its colour."""
+"""The parts of a step: name, character and color level."""
 _TALLEST = 16
-"""Lines of a large chart at most."""
+"""Maximum lines of a large chart."""
 _LABEL = 9
 """Cells next to the chart for the time of its highest column."""
 SLOW = "▲"
 GAP = 2
-"""Cells behind a number."""
+"""Cells after a number."""
 
 
 class TimingPanel(PanelCanvas, can_focus=True):
@@ -150,7 +150,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
         super().__init__(name=name, id=id, classes=classes)
         self._figures = StepFigures()
         self.kept_bytes: int | None = None
-        """Bytes that kept logits may take; None if they are not known."""
+        """Maximum bytes of kept logits; None if it is not known."""
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline = self.timeline
@@ -159,7 +159,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
             return self._empty(timeline, width, height)
         step, prompts = timeline.step, timeline.prompts
         memory = step.memory if step else timeline.memory
-        # the prompt's probabilities are no part of the numbers in the panel
+        # the numbers in the panel don't include the time for the prompt's probabilities
         extra = f" · prompt probabilities took {milliseconds(prompts.readings_ms)} extra"
         title = first_fitting(width, self.NAME + extra * bool(prompts.readings_ms), self.NAME)
         taken = f"memory {size(memory.active_bytes)} · peak {size(memory.peak_bytes)}" if memory else ""
@@ -188,7 +188,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
         return self.empty(reason, "no step yet", width, height)
 
     def _deep(self, timeline: Timeline, step: Step | None, width: int, height: int) -> list[Row]:
-        """Everything: a chart with what room is left, the slow steps, and who holds how much memory."""
+        """All rows: the rates, a chart in the remaining room, the step's parts, the slow steps, and the memory."""
         muted, tpot = self.ink("muted"), self._figures.tpot()
         median = tpot.p50 if tpot and tpot.p50 > 0 else math.inf
         slow = self._figures.beyond(TIMES * median) > 0
@@ -209,13 +209,13 @@ class TimingPanel(PanelCanvas, can_focus=True):
         return [*rows, *more][:height]
 
     def _line(self, timeline: Timeline, step: Step | None, width: int, alone: bool) -> Row:
-        """The line of a low panel: the step that is looked at, the rate, and the time to the first token.
+        """The line of a low panel: the selected step, the rate, and the time to the first token.
 
         Args:
-            timeline: What is shown.
-            step: The one that is looked at.
+            timeline: The timeline on show.
+            step: The selected step.
             width: Cells.
-            alone: Whether nothing is drawn below it: then the steps are drawn at its end, where there is room.
+            alone: Whether nothing is drawn below it: then the steps are drawn at its end, if there is room.
         """
         prefilled, tpot = timeline.prompts.prefilled, self._figures.tpot()
         pieces: list[Row] = []
@@ -241,12 +241,12 @@ class TimingPanel(PanelCanvas, can_focus=True):
         return self._pair("prefill", f"{milliseconds(spent)} for {count(done)} of {count(total)} tokens")
 
     def _rates(self, timeline: Timeline, width: int, deep: bool = False) -> list[Row]:
-        """Time to the first token and for each after it, and tokens a second of both.
+        """Time to the first token and for each after it, and tokens per second of both.
 
         Args:
-            timeline: What is shown.
-            width: Cells; if they are few, numbers that are shown elsewhere, too, give way.
-            deep: Whether the slowest hundredth is shown.
+            timeline: The timeline on show.
+            width: Cells; if there are few, some of the numbers are left out.
+            deep: Whether the 99th percentile is shown.
         """
         prefilled, tpot = timeline.prompts.prefilled, self._figures.tpot()
         if prefilled is None:
@@ -254,7 +254,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
         prompt = self._prompt_rate(prefilled.prompt_tps)
         ttft = "first token", milliseconds(prefilled.ttft_ms)
         first = self._pairs(ttft, mark=f"({COLD})" if prefilled.cold else "")
-        if tpot is None:  # a step with warm-up, if that is the only one
+        if tpot is None:  # no step, or a cold start alone
             cold = [("then", milliseconds(ms)) for ms in self._figures.ms[:1]]
             row = [*first, *self._pairs(*cold, mark=f"({COLD})" if cold else "")]
             if cold and prefilled.cold and Segment.get_line_length(row) > width + GAP:
@@ -274,11 +274,11 @@ class TimingPanel(PanelCanvas, can_focus=True):
         return [row, side_by_side(below, width)]
 
     def _prompt_rate(self, tokens_a_second: float) -> list[Row]:
-        """The throughput of the prefill; none if all of it was warm-up."""
+        """The throughput of the prefill; empty if all of it was warm-up."""
         return [self._pair("prompt", scales.prompt_rate(tokens_a_second))] if tokens_a_second else []
 
     def _pairs(self, *pairs: tuple[str, str], mark: str = "") -> Row:
-        """Names in grey and numbers in bold, side by side, and perhaps a mark after them."""
+        """Names in grey and numbers in bold, side by side, with an optional mark after them."""
         muted, strong = self.ink("muted"), self.ink("strong")
         row: Row = []
         for name, value in pairs:
@@ -288,7 +288,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
         return row
 
     def _pair(self, name: str, value: str) -> Row:
-        """One of them, without the blanks behind it."""
+        """One name and its number, without blanks after it."""
         return self._pairs((name, value))[:-1]
 
     # ---- steps ------------------------------------------------------------------------------
@@ -296,15 +296,15 @@ class TimingPanel(PanelCanvas, can_focus=True):
     def _chart(
         self, timeline: Timeline, width: int, height: int, widest: int = 1, slow: float = math.inf
     ) -> list[Row]:
-        """Milliseconds of the last steps, a cold start as high as the slowest other one; the selected one has the
-        accent colour.
+        """A chart of the last steps' milliseconds, scaled to the slowest step that is no cold start; the selected one
+        has the accent colour.
 
         Args:
-            timeline: What is shown.
+            timeline: The timeline on show.
             width: Cells.
             height: Lines.
-            widest: Columns that a step takes at most, where there is room; above 1 the step numbers are drawn under it.
-            slow: Milliseconds from which on steps are marked, on a line more; infinite for no such line.
+            widest: Maximum columns of a step; above 1, the step numbers are drawn under the chart.
+            slow: Milliseconds above which steps are marked on a further line; infinite for no such line.
         """
         values = self._figures.ms
         bound = "≤ " if height == 1 else ""  # the time may stand at the end of a line of figures
