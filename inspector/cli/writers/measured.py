@@ -1,4 +1,4 @@
-"""Measurements as tables: a profile, a race, a training as it runs."""
+"""Tables of measurements: a profile, a race, a training while it runs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from inspector.state.measured import Measured
 from inspector.state.training import next_label
 
 SHOWN = 3
-"""Candidates after the prompt that a line names."""
+"""Number of candidates after the prompt in a line."""
 TEXT_CELLS = 110
-"""Cells of a sample, which is on a line of its own."""
+"""Most cells of a sample, which has its own line."""
 
 
 class Measurements(Report):
-    """Each measurement as it comes."""
+    """The tables of each measurement, as soon as it is made."""
 
     def progress(self, record: Record) -> str | None:
         """See `Report`."""
@@ -50,7 +50,7 @@ class Measurements(Report):
 
 
 class RaceReport(Report):
-    """Medians of windows, the chart and the verdict; a race that is broken off as far as it came."""
+    """Medians of windows, the chart and the verdict; for an interrupted race, of its steps so far."""
 
     names = ("model", "seed")
     measures = "race: "
@@ -69,7 +69,7 @@ class RaceReport(Report):
         return super().progress(record)
 
     def rest(self) -> Iterable[str]:
-        """The race."""
+        """The document of the race."""
         race = self._state.race
         if race is None or not race.steps:
             return ()
@@ -89,7 +89,7 @@ class TrainingLooks(Report):
     _saved: protocol.CheckpointSaved | None = None
 
     def take(self, record: Record) -> None:
-        """Keep what is trained, and the last checkpoint."""
+        """Keep the beginning of the training, and the last checkpoint."""
         if isinstance(record, TrainingBegun):
             self._begun = record
         elif isinstance(record, protocol.CheckpointSaved):
@@ -126,7 +126,7 @@ class TrainingLooks(Report):
 
 
 def opening_lines(begun: TrainingBegun) -> list[str]:
-    """Lines on the model that is trained, and its text."""
+    """Lines about the model that is trained, and its text."""
     settings, ms = begun.settings, begun.tokenizer_ms
     made = "its own" if ms is None else f"learned from it in {milliseconds(ms)}"
     taken_up = f", after {count(begun.step)} steps" if begun.step else ""

@@ -1,4 +1,4 @@
-"""Several sequences at once, a batch and a beam search, as tables."""
+"""Tables of several sequences at once: a batch and a beam search."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class BatchSummary(Struct, frozen=True, tag_field="event"):
 
 
 class BatchReport(Report):
-    """A line a lane; for draws the frequencies of the first token, and a tree of the continuations.
+    """A line per lane; for draws the frequencies of the first token, and a tree of the continuations.
 
     Args:
         request: Its stop strings cut the texts.
@@ -74,7 +74,7 @@ class BatchReport(Report):
         self._state.apply(record)
 
     def end(self, summary: Summary) -> BatchSummary | None:
-        """All lanes, also those that were broken off; None without a batch."""
+        """All lanes, including interrupted ones; None without a batch."""
         if (batch := self._state.current) is None:
             return None
         return BatchSummary(batch.over, tuple(map(self._lane, batch.lanes)), batch.rate)
@@ -121,7 +121,7 @@ class BatchReport(Report):
 
 
 class BeamReport(Report):
-    """The final ranking, or that until the search was broken off."""
+    """The ranking of a beam search."""
 
     names = ("model", "prompt", "first token")
     search: BeamSearch | None = None
@@ -143,8 +143,8 @@ class BeamReport(Report):
         return super().progress(record)
 
     def rest(self) -> Iterator[str]:
-        """The final ranking, or the hypotheses that were finished when the search was broken off, best first; greedy
-        decoding is marked in it or below it."""
+        """The final ranking, or the finished hypotheses of an interrupted search, best first; greedy decoding is marked
+        in the ranking, or added below it."""
         search = self.search
         if search is None:
             return
