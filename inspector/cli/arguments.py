@@ -204,7 +204,7 @@ def read_stdin(source: str = "Standard input") -> str:
     """The text of standard input.
 
     Args:
-        source: What it is called in a message.
+        source: Its name in messages.
 
     Raises:
         PromptError: It is closed, can't be read, isn't UTF-8, or has more than `TEXT_LIMIT` bytes.
@@ -225,7 +225,7 @@ def read_file(name: str, kind: str = "file", mend: str = "Check the path's spell
 
     Args:
         name: Its path.
-        kind: What it is called in a message.
+        kind: What messages call it.
         mend: What to do if it isn't there, as a sentence.
 
     Raises:

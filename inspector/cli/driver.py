@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Completion:
-    """The text of a completion as far as it is certain: what may become a stop string is held back.
+    """The text of a completion as far as it is certain: text that may begin a stop string is held back.
 
     Args:
         stops: Stop strings.
@@ -74,8 +74,8 @@ def _begin_of(stop: str, text: str) -> int:
 class Summary:
     """The figures of a generation, from its records; the steps are not stored.
 
-    The prompt's distribution already comes with the first token, one forward pass before that token's step. If a run
-    follows, its text is added then, so that a run interrupted before its first step still has it.
+    The first token is picked from the prompt's distribution, one forward pass before its own step. If a run follows,
+    its text is added then, so that a run interrupted before its first step still has it.
 
     Args:
         settings: Their stop strings cut the text.

@@ -66,7 +66,7 @@ def leave_at_once(code: int) -> NoReturn:
 
 
 def flush(code: int) -> int:
-    """Flush both streams, and return the exit status. If that fails, the interpreter doesn't try again at its end."""
+    """Flush standard output and error; returns the exit status. After a failure, the interpreter doesn't try again."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:

@@ -144,7 +144,7 @@ def jsonl(instead_of: str, what: str = "one JSON object a line") -> Flags:
     """The flag that asks for JSON lines, in both of its spellings.
 
     Args:
-        instead_of: What is written without it.
+        instead_of: What is written without the flag.
         what: What the lines contain.
     """
     return {"--jsonl --json": f"{what} instead of the {instead_of}"}
@@ -321,7 +321,7 @@ def flag_errors() -> Iterator[None]:
 # ---- unknown arguments: the error is made here, as argparse's messages differ between versions ----
 
 SURE, POSSIBLE = 0.75, 0.6
-"""Similarity (difflib's ratio) from which a flag is suggested: one of the command itself first, and any flag."""
+"""Similarity (difflib's ratio) from which a flag is suggested: a flag of the command itself, and any flag."""
 LONGEST_ECHO = 60
 """Most characters of a text that a message repeats in the command to type."""
 FOREIGN: Mapping[str, str] = {

@@ -282,7 +282,7 @@ def check_terminal(
         instead: What to run without a terminal, as a sentence.
 
     Raises:
-        EngineError: They can't; the hint says what to run or change.
+        EngineError: One of these fails; the hint says what to run or change.
     """
     others = [name for stream, name in STREAMS.items() if not is_terminal(stream)]
     named = "TEXTUAL_DRIVER" in os.environ
@@ -323,7 +323,7 @@ def is_terminal(name: str) -> bool:
 # ---- a picture of the screen with a recording, drawn without a terminal ------------------------
 
 SETTLING = 8
-"""Drawings at most, until two in a row are equal: a panel may scroll or fold only after it has its size."""
+"""Most drawings until two in a row are equal: a panel may scroll or fold only after it has its size."""
 
 
 def picture(recording: Recording, size: tuple[int, int], light: bool = False) -> str:

@@ -74,7 +74,7 @@ class Before(Struct, frozen=True):
     steps: int
     settings: Settings
     reroll: int = 0
-    """Number of times that the token after the tip was drawn again."""
+    """Number of times that the next token was drawn again."""
     since: list[Record] = field(default_factory=list)
     """Records since then; the list grows."""
 
@@ -139,9 +139,9 @@ class Verb(Struct, frozen=True):
     check: Callable[[str], object] = str
     """Raises ValueError, with a sentence, if the argument is wrong."""
     action: str = ""
-    """Id of the key's action that does all of it, also in a recording; empty if it takes several keys, or an engine."""
+    """Id of the screen action whose key does all of it, even in a recording; empty if there is no such key."""
     opens: str = ""
-    """Id of the key's action that begins it, if the card of a lesson would take that key otherwise."""
+    """Id of the screen action whose key begins it, if the card of a lesson would take that key otherwise."""
     missed: Callable[[str, Controller, Before], str] = lambda given, on, before: ""
     """See `LessonAction.missed`."""
 

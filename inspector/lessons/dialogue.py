@@ -199,7 +199,7 @@ def panel(
 
     Args:
         show: Its id.
-        timeline: The session's.
+        timeline: The session's timeline.
         slot: Slot of the selected token; None for the next token.
         since: The records of this beat, and the answers to its questions.
         told: Whether the picked token may be shown.

@@ -57,7 +57,7 @@ class SubjectKind(Struct, frozen=True):
     """The field that an expression reads if it names none."""
     fields: Mapping[str, Field]
     of_text: str = ""
-    """The same, if the function has an argument; empty for `default`."""
+    """The same, if the function is called with an argument; empty for `default`."""
 
 
 def token(text: str, fragile: str = "", margin: str = "") -> Value:
@@ -611,7 +611,7 @@ STEERED = SubjectKind("a steered prediction", "top", {
 
 
 class Learned(Struct, frozen=True):
-    """A model at a step of its training, when it was looked at."""
+    """A model at a step of its training, as it was evaluated then."""
 
     steps: tuple[TrainedStep, ...]
     """The last steps until then; their mean is shown, as on the screen."""
@@ -668,7 +668,7 @@ CONTRIBUTION = SubjectKind("a contribution", "logits", {
 
 
 class AnswerMoved(Struct, frozen=True):
-    """The layer from which the last token of a text holds the difference from a second text."""
+    """The layer after which the last token carries the difference between two texts."""
 
     pair: PairPatched
     layers: tuple[int, ...]

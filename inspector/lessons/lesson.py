@@ -169,7 +169,7 @@ class Beat(Struct, frozen=True):
     line: int
     """The line of its heading in the file, from 1."""
     text: tuple[Template, ...] = ()
-    """Paragraphs on show before the reveal."""
+    """Paragraphs that are shown before the reveal."""
     question: Question | None = None
     act: tuple[LessonAction, ...] = ()
     """The learner's actions after the prediction."""

@@ -46,7 +46,7 @@ def static(lesson: Lesson) -> list[LessonError]:
 
 
 def before(beat: Beat) -> Iterator[Expression]:
-    """The expressions that are on show before the reveal."""
+    """The expressions that are shown before the reveal."""
     asked = (beat.question.text,) if beat.question is not None else ()
     yield from (expression for text in (*beat.text, *asked) for expression in text.expressions)
 

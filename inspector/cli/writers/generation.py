@@ -57,15 +57,15 @@ class Report:
         """Add a record, before it is written."""
 
     def shown(self, record: Record) -> Record | None:
-        """The part of a record that is written as JSON; None for nothing."""
+        """The part of a record to write as JSON; None to write nothing."""
         return record
 
     def end(self, summary: Summary) -> Struct | None:
-        """The last line of JSON; None for no such line."""
+        """The last line of JSON; None to write none."""
         return None
 
     def early(self, record: Record) -> Fact:
-        """Name and text of a message to write to standard error at once, as the work may take minutes."""
+        """Name and text of a message on standard error, before work that may take minutes; no message without text."""
         return "warning", record.warning if isinstance(record, protocol.Loading) else ""
 
     def progress(self, record: Record) -> str | None:
@@ -196,7 +196,7 @@ class PlainText:
         self._say([*self._report.costs(summary, self._request), *(("note", note) for note in self._notes)])
 
     def _write(self, lines: Iterable[str]) -> None:
-        """Write lines in place of the progress."""
+        """Write lines instead of the progress."""
         if text := "".join(f"{line}\n" for line in lines):
             self._show("")
             self._out.write(text)

@@ -314,10 +314,7 @@ def _steering(args: Namespace, known: Known, node: int) -> Iterator[Command]:
 
 
 def _token(known: Known, text: str | None) -> Generator[Command, None, int | None]:
-    """The id of a token: given as such, of the candidate with its text, or of the tokenizer's only token for it.
-
-    Spaces around a candidate's text are ignored.
-    """
+    """The id of a token: typed as a number, of the candidate with this text (outer spaces ignored), or tokenized."""
     if text is None or (text.isascii() and text.isdigit()):
         return None if text is None else int(text)
     wanted = unescaped(text)

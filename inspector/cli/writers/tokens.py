@@ -99,7 +99,7 @@ class Score(Listing):
 
     @property
     def scored(self) -> int:
-        """Tokens whose logprob is known."""
+        """Number of tokens with a known logprob."""
         return len(self._logprobs)
 
     @property
@@ -255,7 +255,7 @@ class CountedTokens(Listing):
         yield from in_words(record)
 
     def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
-        """None: only the tokenizer is read."""
+        """No figures, as only the tokenizer is loaded."""
         return []
 
 
@@ -341,5 +341,5 @@ class TextApart(Report):
         yield from (f"{visible(taken.name)}: {summed(taken)}" for taken in self.taken)
 
     def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
-        """None: only the tokenizer is read."""
+        """No figures, as only the tokenizer is loaded."""
         return []
