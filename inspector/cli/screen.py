@@ -41,7 +41,6 @@ PURPOSE = "Step through a language model's generation, token by token."
 
 
 def screen_parser() -> flags.Parser:
-    """The parser of `inspector`."""
     keys = (
         "list all actions of the screen, with their ids and keys, where the keys work and what they do, and exit. Keys "
         f'of your own go into {places.config() / own_keys.NAME}: step = "n", or run = ["r", "f5"]; for an action of a '

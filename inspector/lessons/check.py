@@ -47,7 +47,6 @@ class Examination:
     dtype: str = ""
     """The type of the computation."""
     fingerprint: str = ""
-    """The model's fingerprint."""
     findings: list[Finding] = field(default_factory=list)
     faults: Faults = field(default_factory=Faults)
 
@@ -138,7 +137,6 @@ class _Walk:
         self._session, self._play, self._found = session, play, found
 
     def go(self) -> None:
-        """Go through all beats."""
         for number in range(len(self._play.lesson.beats)):
             self._play.begin(number)
             try:

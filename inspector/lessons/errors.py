@@ -45,7 +45,6 @@ class Faults:
             return otherwise
 
     def add(self, line: int, message: str, hint: str, rule: str) -> None:
-        """Add a fault."""
         self.found.append(LessonError(line, message, hint, rule))
 
     def each(self, read: Callable[[Source], Read], sources: Iterable[Source]) -> tuple[Read, ...]:

@@ -61,7 +61,6 @@ class SubjectKind(Struct, frozen=True):
 
 
 def token(text: str, fragile: str = "", margin: str = "") -> Value:
-    """A token as a value."""
     return Value("token", text, "", fragile, margin=margin)
 
 
@@ -88,12 +87,10 @@ def draw(value: float | None) -> Value:
 
 
 def ms(milliseconds: float) -> Value:
-    """A time."""
     return Value("ms", milliseconds, timed=True)
 
 
 def times(ratio: float, timed: bool = False) -> Value:
-    """A ratio."""
     return Value("times", ratio, timed=timed)
 
 

@@ -78,7 +78,6 @@ PLAYED = ("step", "run")
 # ---- the lesson ---------------------------------------------------------------------------------
 
 MOST_OPTIONS = 4
-"""The most options of a question."""
 
 
 class LessonPhase(Enum):
@@ -232,8 +231,6 @@ def _place(value: object) -> tuple[int, ...]:
 
 
 class Lesson(Struct, frozen=True):
-    """One lesson."""
-
     id: str
     """Name of its file, without the ending."""
     title: str

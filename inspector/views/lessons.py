@@ -1022,7 +1022,6 @@ class LessonsView(View):
         return str(number), lesson.title, lesson.minutes, f"{'✓' * reached.done} {far}".strip()
 
     def show(self) -> None:
-        """Redraw everything."""
         title, course = "Lessons", self.course
         if course is not None:
             title = f"{course.title} · {course.done(self._progress)} of {len(course.parts)} done"
@@ -1032,7 +1031,6 @@ class LessonsView(View):
         self.write()
 
     def situation(self) -> str:
-        """The status line."""
         return "Lessons ask you to predict first. ≡ is a course. Your session stays as it is"
 
     @on(PickList.RowHighlighted)

@@ -133,7 +133,6 @@ def beam_parser() -> flags.Parser:
 
 
 def run_beam(args: Namespace) -> int:
-    """Run `inspector beam`."""
     from inspector.cli.writers.generation import report
     from inspector.cli.writers.sequences import BeamReport
 

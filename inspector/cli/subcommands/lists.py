@@ -136,7 +136,6 @@ def sessions_parser() -> flags.Parser:
 
 
 def run_sessions(args: Namespace) -> int:
-    """Run `inspector sessions`."""
     found = sessions.saved_sessions()
     if args.jsonl or not found:
         values = ({"name": session.name, **to_builtins(session, enc_hook=str)} for session in found)
@@ -264,7 +263,6 @@ SHELLS = {
 
 
 def completion_parser() -> flags.Parser:
-    """The parser of `inspector completion`."""
     ways = "; ".join(f"{shell}: {way}" for shell, way in SHELLS.items())
     description = "Print the code that makes a shell complete subcommands, flags, names of sessions and presets, and " \
                   f"other values with tab. Put one line into your shell's start-up file. {ways}."  # fmt: skip
@@ -273,7 +271,6 @@ def completion_parser() -> flags.Parser:
 
 
 def run_completion(args: Namespace) -> int:
-    """Run `inspector completion`."""
     from argcomplete.shell_integration import shellcode
 
     output().write(shellcode(["inspector"], shell=args.shell))

@@ -46,7 +46,6 @@ SPEEDS = {"0.25": 0.25, "0.5": 0.5, "1": 1.0, "2": 2.0, "5": 5.0, "10": 10.0, "m
 
 
 def replay_parser() -> flags.Parser:
-    """The parser of `inspector replay`."""
     description = "Show a recorded session on the same screen, without a model: walk, compare, search, play. " \
                   f"{key_for('go_live')} loads the recorded model and continues live."  # fmt: skip
     epilog = f"Keys: {key_for('step')} shows the next step, {key_for('run')} plays, {key_for('faster')} " \
@@ -155,7 +154,6 @@ def dimensions(text: str) -> tuple[int, int]:
 
 
 def run_export(args: Namespace) -> int:
-    """Run `inspector export`."""
     from inspector.documents.exports import EXPORTS
     from inspector.export.documents import FORMATS
     from inspector.export.lesson_page import page

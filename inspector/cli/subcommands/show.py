@@ -382,7 +382,6 @@ def show_cache_parser() -> flags.Parser:
 
 
 def run_show_cache(args: Namespace) -> int:
-    """Run `inspector show cache`."""
     return _measure(args, protocol.CompareKV())
 
 

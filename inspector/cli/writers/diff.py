@@ -115,7 +115,7 @@ class DiffSummary(Struct, frozen=True, tag_field="event", kw_only=True):
     scored: tuple[int, int]
     logprobs: tuple[float, float]
     bytes: int
-    """Bytes of the spans that both score; all fields below are about these spans, too."""
+    """Bytes of the spans that both score; the figures below are about these spans, too."""
     bits_per_byte: tuple[Mean, ...] | None
     """Bits per byte of the first, of the second, and their difference."""
     perplexity: Mean | None = None
@@ -157,7 +157,6 @@ class DiffReading(Report):
         self.ms = self.other_ms = 0.0
 
     def take(self, record: Record) -> None:
-        """Add a record."""
         match record:
             case LockstepMemory():
                 self.memory = record
@@ -222,7 +221,6 @@ class DiffReading(Report):
         return "memory", f"the first model has {size(record.first_bytes)}, the second needs {second}{free}"
 
     def progress(self, record: Record) -> str | None:
-        """See `Report`."""
         if isinstance(record, LockstepRead):
             return f"read {record.done}/{record.total} tokens"
         return super().progress(record)
@@ -236,7 +234,6 @@ class DiffReading(Report):
             yield text.lstrip("\n")
 
     def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
-        """See `Report`."""
         against = [("against", self.opened.title)] if self.opened else []
         return [*super().costs(summary, request), *against, *cost(self)]
 

@@ -79,7 +79,6 @@ class Known(Report):
         """True if parts are switched off, or a direction is added; most views still show the unchanged model."""
 
     def take(self, record: Record) -> None:
-        """Add one record."""
         self.timeline.apply(record)
         if isinstance(record, protocol.PromptOpened | protocol.Step):
             tokens = record.tokens if isinstance(record, protocol.PromptOpened) else (record,)

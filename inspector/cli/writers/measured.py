@@ -30,7 +30,6 @@ class Measurements(Report):
     """The tables of each measurement, as soon as it is made."""
 
     def progress(self, record: Record) -> str | None:
-        """See `Report`."""
         if isinstance(record, protocol.Step):
             return f"decoding: {record.index + 1} tokens"
         return super().progress(record)
@@ -59,11 +58,9 @@ class RaceReport(Report):
         self._state = Measured()
 
     def take(self, record: Record) -> None:
-        """Add a record."""
         self._state.apply(record)
 
     def progress(self, record: Record) -> str | None:
-        """See `Report`."""
         if isinstance(record, protocol.RaceStep) and (race := self._state.race) is not None:
             return progress(race.opened, record)
         return super().progress(record)
@@ -76,7 +73,6 @@ class RaceReport(Report):
         return self.drawn(race_document(race.opened, race.steps))
 
     def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
-        """See `Report`."""
         race = self._state.race
         over = race is not None and race.tokens >= race.opened.last
         return super().costs(summary, request) + ([] if over else [("race", "cancelled")])
@@ -96,7 +92,6 @@ class TrainingLooks(Report):
             self._saved = record
 
     def progress(self, record: Record) -> str | None:
-        """See `Report`."""
         if not isinstance(record, TrainedStep) or self._begun is None:
             return None
         steps = self._begun.settings.steps

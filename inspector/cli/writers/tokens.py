@@ -72,11 +72,10 @@ class Score(Listing):
         """Number of bytes of each token that belong to the text."""
         self._warm_tokens, self._warm_ms, self._read_ms, self._ms = 0, 0.0, 0.0, 0.0
         self._done = 0
-        """Tokens that ran."""
+        """Number of tokens that were prefilled."""
         self._logprobs: list[float] = []
 
     def take(self, record: Record) -> None:
-        """Add a record."""
         match record:
             case protocol.PromptOpened():
                 self.tokens = len(record.tokens)
@@ -129,7 +128,6 @@ class Score(Listing):
         return self.figures
 
     def progress(self, record: Record) -> str | None:
-        """See `Report`."""
         if isinstance(record, protocol.PrefillChunk | protocol.PromptReadings):
             # rows on the terminal are progress enough
             return "" if self.listed and self.on_terminal else f"scored {self.scored + 1}/{self.tokens}"
@@ -149,7 +147,6 @@ class Score(Listing):
             yield from (f"{name:<19}{value}" for name, value in sums(self.figures))
 
     def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
-        """See `Report`."""
         score = self.figures
         tokens = f" for {score.scored} tokens" if score.scored and score.ms else ""
         rate = f", {prompt_rate(score.tps)}" if tokens and score.tps else ""
@@ -324,7 +321,6 @@ class TextApart(Report):
         return replace(record, words=()) if isinstance(record, TakenApart) else None
 
     def progress(self, record: Record) -> str | None:
-        """See `Report`."""
         return "" if isinstance(record, TakenApart) else super().progress(record)
 
     def lines(self, record: Record) -> Iterable[str]:
