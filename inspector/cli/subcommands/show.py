@@ -239,7 +239,7 @@ def run_show(args: Namespace) -> int:
         node = known.before(args.at)
         args.begin = known.index("--from", args.begin) if args.begin else 0
         makers = questions(args, known, request, pairs)
-        for view in sorted(views, key=lambda each: each == "patching"):  # last: it runs another prompt
+        for view in sorted(views, key=lambda each: each == "patching"):  # it reads another prompt
             yield from makers[view](node)
         if args.off:
             yield protocol.Intervene(node, args.off, args.scope, begin=args.begin)

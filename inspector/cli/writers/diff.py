@@ -44,7 +44,7 @@ class Bounds(SettingsStruct, frozen=True):
     min_same_top: Annotated[Annotated[float, Meta(ge=0, le=1)] | None, Setting("")] = None
     """Share of places where both have the same most probable token, 0 to 1."""
     max_ppl_ratio: Annotated[Annotated[float, Meta(ge=1, le=MOST_FLOAT)] | None, Setting("")] = None
-    """Ratio of the larger perplexity to the smaller: a much lower one is a different model, too."""
+    """Ratio of the perplexities, the larger by the smaller: one that is much smaller is another model, too."""
 
 
 NO_BOUNDS = Bounds()
