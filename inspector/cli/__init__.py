@@ -1,1 +1,1 @@
-"""The command line: one file a subcommand, the flags that they share, and what they write with."""
+"""The command line: the subcommands, the flags that they share, and the writers of their output."""

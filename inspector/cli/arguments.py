@@ -1,4 +1,4 @@
-"""The request that the flags of a command make, checked, and the texts that they name: typed, in a file, in a pipe."""
+"""Makes a checked request from a command's flags, and reads the texts that they name: typed, in a file, or piped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from inspector.served.requests import conversation_of, last_of, parsed_json
 from inspector.texts import decoded, few, read_text_file
 
 STDIN = "-"
-"""Stands for standard input, instead of a file or a text."""
+"""The name of a file, or a text, that means standard input."""
 NO_STDIN = "Give the text in a file, or with -p TEXT."
 STORY = "Once upon a time"
 """The screen's prompt on the bundled model, as raw text: it continues stories."""
@@ -39,7 +39,7 @@ Notes = tuple[str, ...]
 
 
 class CliRequest(Struct):
-    """The request of the command line."""
+    """What the command line asks for."""
 
     load: LoadSettings
     settings: Settings
@@ -48,20 +48,20 @@ class CliRequest(Struct):
     notes: tuple[str, ...] = ()
     """Flags that have no effect together with the others: one sentence each."""
     given: Mapping[str, Any] | None = None
-    """The values of the flags; the settings that they don't name are the model's. None if none is."""
+    """The values of the flags; the other settings are the model's own. None if no setting is the model's own."""
 
     @property
     def given_settings(self) -> frozenset[str] | None:
-        """Names of the settings that are not the model's: those of the flags, or all with a preset; None for all."""
+        """Names of the settings that are not the model's own: those of the flags; None for all, as with a preset."""
         if self.given is None or "preset" in self.given:
             return None
         return frozenset(known(Settings, self.given))
 
     def model_known(self, facts: ModelFacts) -> tuple[str, ...]:
-        """Take over the model's own settings, except for those that the flags name.
+        """Apply the model's own settings, except for those that the flags name.
 
         Returns:
-            The flags that have no effect together with the settings: one sentence each, which are notes from now on.
+            One sentence for each flag that has no effect with these settings; they are also added to `notes`.
         """
         if (names := self.given_settings) is not None:
             self.settings = with_defaults(self.settings, facts.sampling, names)
@@ -71,11 +71,11 @@ class CliRequest(Struct):
 
 
 def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliRequest:
-    """Check what the flags ask for, and read the prompt.
+    """Check the flags, and read the prompt.
 
     Args:
-        args: With the flags of the prompt, the model and some settings.
-        default_prompt: Whether to begin with the screen's own prompt where none is given.
+        args: Has the flags of the prompt, the model and some settings.
+        default_prompt: Whether to use the screen's default prompt if none is given.
 
     Raises:
         EngineError: A value is out of range, or the prompt is missing or can't be read.
@@ -93,7 +93,7 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliR
         made = Settings(**{**seed, **preset, **known(Settings, values)})
         settings = check(replace(made, grammar=grammar_from(args)))
     messages, options, notes = chat_from(args)
-    # logprobs of the prompt are off by default if a text or a table is written, which have no place for them
+    # logprobs of the prompt are off by default if a text or a table is written, which doesn't show them
     unseen = getattr(args, "jsonl", None) is False and getattr(args, "output", None) is None
     prompt, chat = (last_of(messages), True) if messages else _prompt(args, default_prompt, load.model)
     echo = False if unseen and args.prompt_logprobs is None else args.prompt_logprobs
@@ -106,7 +106,7 @@ def settings_from(kind: type[Declared], values: Mapping[str, Any]) -> Declared:
 
     Args:
         kind: Class of the settings.
-        values: Of the flags; those that are none of these settings are left out.
+        values: Values of the flags; those of other settings are ignored.
 
     Raises:
         EngineError: A value is out of range.
@@ -156,15 +156,15 @@ def _notes(values: Mapping[str, Any], settings: Settings, load: LoadSettings, wi
 
 
 def place(output: str | None, force: bool, instead: str) -> Path | None:
-    """The path of the recording, checked before the work of making it; None if none is wanted.
+    """The path of the recording, checked before the work begins; None without a recording.
 
     Args:
         output: As it was typed.
         force: Whether an existing file may be replaced.
-        instead: What is written to standard output: the end of a sentence.
+        instead: What goes to standard output, as the end of a sentence.
 
     Raises:
-        EngineError: It is standard output, the file exists, or no file can be written there.
+        EngineError: It is standard output, the file exists, or it can't be written.
     """
     if output is None:
         return None
@@ -196,7 +196,7 @@ def _prompt(args: argparse.Namespace, default: bool, model: str) -> tuple[str, b
 
 
 def typed_text(text: str) -> str:
-    """A text of the command line with its escapes, or as `-` that of standard input; errors as for `read_stdin`."""
+    """A text of the command line with its escapes replaced, or standard input for `-`; raises as `read_stdin`."""
     return read_stdin() if text == STDIN else unescaped(text)
 
 
@@ -204,7 +204,7 @@ def read_stdin(source: str = "Standard input") -> str:
     """The text of standard input.
 
     Args:
-        source: What it is called in a message.
+        source: Its name in messages.
 
     Raises:
         PromptError: It is closed, can't be read, isn't UTF-8, or has more than `TEXT_LIMIT` bytes.
@@ -225,7 +225,7 @@ def read_file(name: str, kind: str = "file", mend: str = "Check the path's spell
 
     Args:
         name: Its path.
-        kind: What it is called in a message.
+        kind: What messages call it.
         mend: What to do if it isn't there, as a sentence.
 
     Raises:
@@ -246,11 +246,11 @@ def given_text(file: str | None, prompt: str | None, purpose: str, flag: str = "
     Args:
         file: Its path.
         prompt: The text as it was typed.
-        purpose: What is done with it: `score`.
-        flag: That names the file; empty for a positional argument.
+        purpose: What is done with it, as a verb: `score`.
+        flag: The flag that names the file; empty for a positional argument.
 
     Raises:
-        EngineError: None was given, or two; it can't be read, or is empty.
+        EngineError: No text or two were given, or the text can't be read or is empty.
     """
     if (file is None) == (prompt is None):
         which = "No text was given." if file is None else f"{flag or 'A FILE'} and --prompt were both given."
@@ -275,7 +275,7 @@ def grammar_from(args: argparse.Namespace) -> Grammar | None:
     """The grammar that the flags ask for; None without one.
 
     Raises:
-        EngineError: Two are given, a file can't be read, or it is no grammar.
+        EngineError: Two are given, a file can't be read, or the grammar is not valid.
     """
     values: dict[str, Any] = {flag: getattr(args, name, None) for name, flag in GRAMMAR_FLAGS.items()}
     given = [flag for flag, value in values.items() if value is not None]
@@ -302,20 +302,20 @@ def _grammar(flag: str, value: str) -> Grammar:
     return Grammar("gbnf" if PurePath(value).suffix == ".gbnf" or "::=" in text else "lark", text)
 
 
-# ---- a chat: a whole conversation from a file, and what else the model's chat template gets ---
+# ---- a chat: a conversation from a file, and the options of the model's chat template ---------
 
 INSTEAD = "prompt", "prompt_file", "file", "system_prompt", "ignore_chat_template"
-"""Values of flags that a conversation takes the place of."""
+"""Flags that can't be given with a conversation, which replaces their values."""
 
 
 def chat_from(args: argparse.Namespace) -> tuple[tuple[Message, ...], ChatOptions, tuple[str, ...]]:
-    """Check what the flags of a chat ask for, and read the conversation.
+    """Check the flags of a chat, and read the conversation.
 
     Returns:
-        Its messages, none if no file was given; the options; and the flags that have no effect, one sentence each.
+        Its messages, empty if no file was given; the options; and one sentence for each flag that has no effect.
 
     Raises:
-        PromptError: The file can't be read or is no conversation, or two flags exclude each other.
+        PromptError: The file can't be read or is not a conversation, or two flags exclude each other.
     """
     config, response = args.chat_template_config, args.prefill_response
     if config is not None and not isinstance(parsed_json("--chat-template-config", config), dict):
@@ -334,12 +334,12 @@ def chat_from(args: argparse.Namespace) -> tuple[tuple[Message, ...], ChatOption
 
 
 def idle(args: argparse.Namespace, flag: str, so: str = "without") -> tuple[str, ...]:
-    """The notes on the flags that need the chat template, where it is not filled.
+    """The notes on flags that need the chat template, if it is not used.
 
     Args:
         args: As parsed.
-        flag: That would fill it, or that forbids it.
-        so: `without` or `with` that flag.
+        flag: The flag that applies the template, or that excludes it.
+        so: Whether the flags have no effect `without` or `with` that flag.
     """
     needing = ("system_prompt", "chat_template_config", "use_default_chat_template", "prefill_response")
     names = [name.replace("_", "-") for name in needing if getattr(args, name) is not None]

@@ -1,6 +1,6 @@
 """The checks of `inspector doctor`, and its report: this machine, and what mlx_lm computes on it.
 
-A report names no path, prompt or token.
+The report contains no path, prompt or token.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FoundDifference(Struct, frozen=True):
 
     @property
     def figures(self) -> str:
-        """The difference, and the one that is allowed; empty if nothing was compared."""
+        """The difference and the allowed one, as text; empty if nothing was compared."""
         if self.difference is None or self.allowed is None:
             return ""
         return f"{self.difference:.2g} of {self.allowed:.2g}" if self.difference else "equal"
@@ -74,17 +74,17 @@ class CheckResult(Struct, frozen=True):
 
     @property
     def holds(self) -> bool:
-        """True if nothing is wrong: what a model can't do is no fault."""
+        """True if nothing is wrong; something that the model can't do is not wrong."""
         return self.status in ("ok", "refused")
 
 
 class WrongAnswer(Exception):
-    """The answer is not what a check expects: a sentence."""
+    """The engine's answer is not what a check expects; the message is a sentence."""
 
 
 @contextmanager
 def started(make: MakeBackend) -> Iterator[CommandRunner]:
-    """A backend that was started; it is closed at the end."""
+    """Start a backend, and close it at the end."""
     runner = CommandRunner(make)
     runner.backend.start()
     try:
@@ -97,9 +97,9 @@ def answers(runner: CommandRunner, command: Command) -> list[Record]:
     """The records that answer a command.
 
     Raises:
-        Failed: It failed.
+        Failed: The command failed.
     """
-    # others are logprobs of a prompt, which the engine reads while it is idle
+    # records with another id are logprobs of a prompt, which the engine computes while it is idle
     records = [each.record for each in runner.records(command) if each.id == runner.sent]
     if failures := [record for record in records if isinstance(record, Failure)]:
         raise Failed(failures[-1])
@@ -110,8 +110,8 @@ def ask(runner: CommandRunner, command: Command, kind: type[Answer]) -> Answer:
     """The last record of a kind that answers a command.
 
     Raises:
-        Failed: It failed.
-        WrongAnswer: There is none.
+        Failed: The command failed.
+        WrongAnswer: No record of this kind answered it.
     """
     for record in reversed(answers(runner, command)):
         if isinstance(record, kind):
@@ -130,7 +130,7 @@ class ModelChecks:
     """The checks of one model.
 
     Args:
-        engine: Computes it in one process.
+        engine: Computes the model in one process.
         load: The model.
     """
 
@@ -141,10 +141,10 @@ class ModelChecks:
         self.apart: list[float] = []
         """Differences of each token's logprob from mlx_lm's."""
         self._allowed = 0.0
-        """Twice the rounding of a logit: of both logits, and of what they are normalized with."""
+        """Allowed difference of a logprob: twice a logit's rounding, for the logit and for the normalization."""
 
     def run(self) -> Iterator[CheckResult]:
-        """Make one check after another, up to the first that can't be done.
+        """Run the checks in order, up to the first that is refused or fails.
 
         Raises:
             EngineError: The model can't be loaded.
@@ -164,7 +164,7 @@ class ModelChecks:
         """Check that two processes compute the same tokens.
 
         Args:
-            ranks: An engine in a process of its own.
+            ranks: An engine in other processes.
         """
         return made("two ranks", lambda: self._ranked(ranks))
 
@@ -191,7 +191,7 @@ class ModelChecks:
         return FoundDifference(said, found.largest_difference, found.rounding)
 
     def _forward_compared(self) -> FoundDifference:
-        """The prompt in mlx_lm's own generator, which takes the same tokens after it."""
+        """Run the prompt and the same tokens through mlx_lm's own generator, and compare the first token's logprob."""
         ids = tuple(step.id for step in self._steps)
         theirs = ask(self._engine, protocol.RepeatReply(self._prompt_end, ids=ids), protocol.ReplyRepeated)
         pairs = zip(self._steps, theirs.logprobs, strict=True)
@@ -211,7 +211,7 @@ class ModelChecks:
 
 
 def made(name: str, check: Callable[[], FoundDifference]) -> CheckResult:
-    """Make a check; a failure of the engine is its result."""
+    """Run a check; a failure of the engine becomes its result."""
     began = time.perf_counter()
     try:
         found = check()
@@ -244,12 +244,12 @@ def results(load: LoadSettings) -> Iterator[CheckResult | MachineRead]:
                     yield ask(engine, protocol.ReadMachine(), MachineRead)
             yield each
         if checks.apart:
-            with started(EngineProcess) as ranks:  # MLX makes one group of ranks a process
+            with started(EngineProcess) as ranks:  # MLX makes one group of ranks per process
                 yield checks.over_ranks(ranks)
 
 
 def without_names(message: str) -> str:
-    """A message without what it quotes: paths, texts and names stay on this machine."""
+    """A message without its quotations: paths, texts and names stay on this machine."""
     return QUOTED.sub("…", message)
 
 
@@ -257,7 +257,7 @@ def without_names(message: str) -> str:
 
 
 class DoctorReport(Struct, frozen=True, tag_field="event"):
-    """The machine, and what each check came to."""
+    """The machine, and the result of each check."""
 
     program: str
     holds: bool
@@ -269,7 +269,7 @@ class DoctorReport(Struct, frozen=True, tag_field="event"):
 
 
 def run(load: LoadSettings, jsonl: bool) -> int:
-    """Make the checks, and write a line for each, or one JSON object at the end; returns the exit status.
+    """Run the checks, and write a line for each, or one JSON object at the end; returns the exit status.
 
     Raises:
         EngineError: The model can't be loaded.
@@ -299,7 +299,7 @@ def run(load: LoadSettings, jsonl: bool) -> int:
 
 
 def terminal() -> Sequence[str]:
-    """The terminal, and the version of what draws in it."""
+    """The terminal's variables, size and encoding, and Textual's version."""
     from importlib import metadata
 
     names = ("TERM", "COLORTERM", "TERM_PROGRAM")

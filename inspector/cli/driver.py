@@ -1,6 +1,6 @@
 """Drives the engine without a screen: load, prefill, then a subcommand's commands. Imports no Textual and no MLX.
 
-What happens goes to a writer, and is kept as a recording if one is wanted, so that it opens on the screen:
+The records go to a writer, and on request also into a recording, which the screen can open:
 `inspector score FILE -o OUT`, `inspector replay OUT`.
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Completion:
-    """The text of a completion as far as it is certain: what may become a stop string is held back.
+    """The text of a completion as far as it is certain: text that may begin a stop string is held back.
 
     Args:
         stops: Stop strings.
@@ -48,7 +48,7 @@ class Completion:
         """The text that is certain so far."""
 
     def add(self, text: str) -> str:
-        """Add the text of a token; returns what is certain now and was not before."""
+        """Add the text of a token; returns the text that became certain."""
         held = self._held + text
         cut = min((_begin_of(stop, held) for stop in self._stops), default=len(held))
         self._held = held[cut:]
@@ -72,10 +72,10 @@ def _begin_of(stop: str, text: str) -> int:
 
 
 class Summary:
-    """The figures of a generation, from its records; no step is kept.
+    """The figures of a generation, from its records; the steps are not stored.
 
-    The first token is known with the prompt's distribution, a forward pass before its own step: if a run follows, its
-    text is certain then, and a run that was interrupted before its first step has it as its text.
+    The first token is picked from the prompt's distribution, one forward pass before its own step. If a run follows,
+    its text is added then, so that a run interrupted before its first step still has it.
 
     Args:
         settings: Their stop strings cut the text.
@@ -85,24 +85,24 @@ class Summary:
     def __init__(self, settings: Settings, runs: bool = False) -> None:
         self._runs = runs
         self._first: int | None = None
-        """Id of the first token, from when its text was added until its step."""
+        """Id of the first token, between adding its text and its step."""
         self._begun = time.perf_counter()
         self.first_token_ms: float | None = None
-        """Time from the encoded prompt until the first token can be written: TTFT and the record."""
+        """Time from the encoded prompt until the record with the first token has arrived."""
         self.completion = Completion(settings.stop)
         self.facts: ModelFacts | None = None
         self.prefilled: protocol.Prefilled | None = None
         self.latest: protocol.Step | protocol.Prefilled | None = None
-        """The record that has the state of the KV cache and the memory at the end."""
+        """The last record with the state of the KV cache and the memory."""
         self.steps = 0
         self.steered = False
-        """True if the prompt's last token ran again under interventions: it is none of the steps."""
+        """True if the prompt's last token ran again under interventions, which doesn't count as a step."""
         self.pending = b""
         """Bytes of a character that the last token left unfinished."""
         self.reason: protocol.FinishReason = "cancelled"
         self.detail = ""
         self._ms: list[float] = []
-        """Times of the steps, without a cold start."""
+        """Times of the steps, except for a cold start."""
         self.cold_ms: float | None = None
         """Time of a first step that was a cold start: `tpot` doesn't count it."""
         self.pipelined = False
@@ -144,7 +144,7 @@ class Summary:
         return ""
 
     def _add(self, token: protocol.Step | protocol.Candidate) -> str:
-        """Add the text of a token, except for an end of sequence; returns what is certain now."""
+        """Add the text of a token unless it ends the sequence; returns the text that became certain."""
         ends = self.facts is not None and token.id in self.facts.eos_ids
         return "" if ends else self.completion.add(token.text)
 
@@ -153,19 +153,19 @@ class Summary:
         return tpot(self._ms)
 
 
-# ---- commands carried out -----------------------------------------------------------------------
+# ---- running commands ---------------------------------------------------------------------------
 
 MakeBackend = Callable[[Callable[[Received], None]], "Backend"]
 
 
 class Writer(Protocol):
-    """Receives the records: one of those in `inspector.cli.writers`."""
+    """Receives the records; implemented in `inspector.cli.writers`."""
 
     def take(self, record: Record, text: str) -> None:
         """Write a record, or the text of the completion that it made certain."""
 
     def end(self, summary: Summary) -> None:
-        """Write what comes last."""
+        """Write the end of the output."""
 
 
 class Interrupted(Exception):
@@ -191,7 +191,7 @@ class CommandRunner:
         self._inbox: SimpleQueue[Received | None] = SimpleQueue()  # None: interrupted
         self.backend = make(self._inbox.put)
         self.sent = 0
-        """Commands that were sent; the last one has this number as its id."""
+        """Number of commands sent, which is also the id of the last one."""
 
     def records(self, command: Command) -> Iterator[Received]:
         """Send a command; yields the records until its end, and raises as `rest`."""
@@ -213,9 +213,9 @@ class CommandRunner:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Let Ctrl-C cancel the running command instead of breaking into whatever is being written.
+        """Let Ctrl-C cancel the running command instead of interrupting a write.
 
-        A second Ctrl-C breaks in, for a reader that takes nothing. A signal that the shell ignores stays ignored.
+        A second Ctrl-C interrupts it, for an output that nothing reads. A SIGINT that the shell ignores stays ignored.
         """
         main = threading.current_thread() is threading.main_thread()
         before = signal.getsignal(signal.SIGINT)
@@ -250,26 +250,26 @@ def run(
     trace: Path | None = None,
     force: bool = False,
 ) -> int:
-    """Load, prefill and carry out more commands; every record goes to a writer, and what failed is reported.
+    """Load, prefill and run more commands; every record goes to a writer, and a failure is reported.
 
     Args:
-        request: The model, the settings and the prompt; it takes over the model's own settings.
+        request: The model, the settings and the prompt; updated with the model's own settings.
         writer: Receives the records and the summary.
         then: Commands after the prompt.
         make_backend: Makes the backend from the function that receives its records; None for the engine's thread, or
             its processes for a model over ranks.
-        loads: Whether the model is loaded and the prompt goes through it; else the other commands are all there is.
-        first: Commands between the settings and the prompt, with which the text begins.
-        after: Called when all these have ended, for commands that depend on their results; the next one is asked for
-            when the one before has ended.
+        loads: Whether to load the model and prefill the prompt; otherwise only the other commands run.
+        first: Commands between the settings and the prompt.
+        after: Called when all these have ended, for commands that depend on their results; each is generated when the
+            one before has ended.
         forgives: Called with each failure; if it returns True, the writer receives it and the next command is sent.
-        told: Makes the failure that is reported of the engine's.
-        awaits: Whether Ctrl-C waits for what the command still does when it is cancelled: it may save its work.
-        trace: Where a recording is written too, from `arguments.place`; None for none.
-        force: Whether the recording replaces a file.
+        told: Changes the engine's failure before it is reported.
+        awaits: Whether Ctrl-C waits for the end of the cancelled command, which may save its work.
+        trace: Path of a recording to write, from `arguments.place`; None to write none.
+        force: Whether the recording may replace a file.
 
     Returns:
-        The exit status. The backend was closed in any case.
+        The exit status. The backend is closed in any case.
 
     Raises:
         EngineError: The recording can't be written.
@@ -297,7 +297,7 @@ def run(
             request.model_known(record)
         if isinstance(record, Failure) and not forgives(record):
             raise Failed(record)
-        if trace is not None:  # beside the facts of a model the settings
+        if trace is not None:  # the settings are recorded with a model's facts
             facts = isinstance(record, ModelFacts)
             values: tuple[Any, ...] = (request.load, record, request.settings) if facts else (record,)
             passed = time.monotonic() - began
@@ -320,7 +320,7 @@ def run(
             writer.end(summary)
     except Failed as failed:
         failure = told(failed.failure)
-    except BrokenPipeError:  # the reader has enough
+    except BrokenPipeError:  # the reader closed the pipe
         code = OK
     except OSError as error:
         refused = not_written(error)

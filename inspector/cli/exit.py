@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 OK, FAULT, BAD_INPUT, NOT_SHOWN, INTERRUPTED = 0, 1, 2, 3, 130
 BROKEN, UNDECIDED = 3, 4
-"""Results of a gate: a bound is broken, or within two standard errors of the figure."""
+"""Exit statuses of a gate: a bound is broken, or is within two standard errors of the figure."""
 LONGEST_LINE = 1000
 
 
@@ -32,7 +32,7 @@ def output() -> TextIO:
         raise EngineError("Standard output is closed.", "Send it to a file, a pipe or a terminal.")
     raw, encoding = getattr(sys.stdout, "buffer", None), sys.stdout.encoding
     if sys.stdout is sys.__stdout__ and isinstance(raw, io.FileIO):
-        # PYTHONUNBUFFERED: what a signal leaves unwritten of a long line would be lost
+        # PYTHONUNBUFFERED: a signal during the write of a long line would lose the rest
         sys.stdout = open(raw.fileno(), "w", encoding=encoding, closefd=False)  # noqa: SIM115
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:  # the model's text unchanged in any locale; a terminal gets what it can show
@@ -41,7 +41,7 @@ def output() -> TextIO:
 
 
 def write(lines: Iterable[str]) -> int:
-    """Write lines to standard output, nothing in them obeyed by a terminal; returns the exit status."""
+    """Write lines to standard output, with control characters made visible; returns the exit status."""
     from inspector.display import visible
 
     out = output()
@@ -51,7 +51,7 @@ def write(lines: Iterable[str]) -> int:
 
 
 def table(columns: Iterable[Column], rows: Iterable[Iterable[str]], fit: bool = False) -> Iterator[str]:
-    """The lines of a table: with `fit` no wider than the terminal, if standard output is one."""
+    """The lines of a table; with `fit`, no wider than the terminal if standard output is one."""
     from inspector.blocks.blocks import Table, TableRow
     from inspector.blocks.paint import plain_lines
     from inspector.display import visible
@@ -66,7 +66,7 @@ def leave_at_once(code: int) -> NoReturn:
 
 
 def flush(code: int) -> int:
-    """Write out what is buffered; where that fails, keep the interpreter from trying, and complaining, again."""
+    """Flush standard output and error; returns the exit status. After a failure, the interpreter doesn't try again."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
@@ -84,7 +84,7 @@ def flush(code: int) -> int:
 
 
 def bad_input(message: str, code: int = BAD_INPUT) -> int:
-    """Report an error that is no fault of the program; returns the exit status."""
+    """Report an error that is not a fault of the program; returns the exit status."""
     line = " ".join(message.split())
     if len(line) > LONGEST_LINE:
         line = line[: LONGEST_LINE // 2] + " … " + line[-LONGEST_LINE // 2 :]
@@ -99,7 +99,7 @@ def not_written(error: OSError) -> EngineError:
 
 
 def fault(message: str, trace: str) -> int:
-    """Report a fault of the program itself, and keep its traceback in a file."""
+    """Report a fault of the program itself, and write its traceback to a file; returns the exit status."""
     try:
         with tempfile.NamedTemporaryFile(
             "w", prefix="inspector-", suffix=".txt", delete=False, encoding="utf-8", errors="backslashreplace"
@@ -112,7 +112,7 @@ def fault(message: str, trace: str) -> int:
 
 
 def note(line: str) -> None:
-    """Write one line to standard error, nothing in it obeyed by a terminal; where that fails, nowhere."""
+    """Write one line to standard error, with control characters made visible; errors of the write are ignored."""
     from inspector.display import visible
 
     if sys.stderr is None:

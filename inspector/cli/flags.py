@@ -1,4 +1,4 @@
-"""The flags that the commands share: groups of them, and how they are parsed.
+"""The flags that the commands share, and the parser of flags.
 
 Sampler and stop flags are made from `engine.settings.FIELDS`, so that a flag, its bounds and the settings screen can't
 differ. Nothing heavy is imported, so that `--help` is instant.
@@ -23,7 +23,7 @@ from inspector.cli.exit import output
 
 EXIT_STATUS = "Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted."
 STEER = "FILE[:STRENGTH[@LAYER]]"
-"""Name of a direction in the help, with its strength and layer."""
+"""How the help writes a direction with its strength and layer."""
 DOCUMENTS = ("html", "md", "csv", "txt", "svg")
 """Kinds of documents that a recording is written as."""
 EXAMPLES = {
@@ -38,21 +38,21 @@ METAVARS = {"float": "X", "int": "N", "texts": "TEXT", "biases": "ID=VALUE"}
 BIASES = """add VALUE to the logit of a token, which is named by its id or its text: 451=-5, '" cat"=2'; without a VALUE
 -100, which forbids it unless a grammar allows nothing else; may be repeated"""
 Flags = Mapping[str, "str | tuple[str, dict[str, Any]] | Flags"]
-"""Flags, or groups of them, as `add` takes them."""
+"""Flags and groups of flags, as described in `add`."""
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that reports a fault as one line and raises instead of leaving."""
+    """An argument parser that raises an error of one line instead of exiting."""
 
     intermixed = False
-    """True if arguments without a flag may stand on both sides of flags."""
+    """True if positional arguments may come before and after flags."""
 
     def print_help(self, file: Any = None) -> None:
-        """Write the help, and unlike `argparse` fail if that fails."""
+        """Write the help; unlike in `argparse`, an error of the write is raised."""
         (output() if file is None else file).write(self.format_help())
 
     def error(self, message: str) -> NoReturn:
-        """Raise what `argparse` would print with the usage."""
+        """Raise the error that `argparse` would print with the usage."""
         flag, _, fault = message.removeprefix("argument ").partition(": ")
         hint = f"See `{self.prog} --help`."
         if flag == "the following arguments are required":
@@ -71,8 +71,8 @@ def command_parser(name: str, description: str | None, epilog: str | None, flags
     """The parser of a command.
 
     Args:
-        name: Of the subcommand, empty for `inspector` alone.
-        description: Of the command: most often the docstring of the function that makes its parser.
+        name: The subcommand's name; empty for `inspector` itself.
+        description: Usually the docstring of the function that makes the parser.
         epilog: End of the help.
         flags: As for `add`.
     """
@@ -88,10 +88,10 @@ def command_parser(name: str, description: str | None, epilog: str | None, flags
 
 
 def whole(text: str) -> int:
-    """A whole number.
+    """Parse a whole number.
 
     Raises:
-        argparse.ArgumentTypeError: It is none.
+        argparse.ArgumentTypeError: It is not a whole number.
     """
     try:
         return int(text)
@@ -100,7 +100,7 @@ def whole(text: str) -> int:
 
 
 def unescaped(text: str) -> str:
-    r"""A text of the command line, its \n and \t replaced by a newline and a tab."""
+    r"""A text of the command line with \n and \t replaced by a newline and a tab."""
     return text.replace("\\n", "\n").replace("\\t", "\t")
 
 
@@ -112,10 +112,11 @@ def add(to: argparse._ActionsContainer, flags: Flags) -> None:
 
     Args:
         to: The parser or group.
-        flags: The help of each. `--output -o FILE` is a flag with two names and a value; without a value it is a
-            switch. N is a whole number. A name without hyphens is an argument, which may be left out if its value is in
-            brackets. Beside the help may be what else `add_argument` takes; a default ends the help. A name with a
-            colon begins a group, with its description; of the flags in a mapping one may be given.
+        flags: Each flag's help. `--output -o FILE` is a flag with two names and a value; without a value, a flag is a
+            switch. The value N is a whole number, and a value in brackets is optional. A name without hyphens is a
+            positional argument. A tuple adds keywords of `add_argument` to the help, which ends with the default if
+            there is one. A name that ends with a colon begins a group and has its description. Of the flags in a
+            nested mapping, only one may be given.
     """
     into = to
     for spelling, help in flags.items():
@@ -143,14 +144,14 @@ def jsonl(instead_of: str, what: str = "one JSON object a line") -> Flags:
     """The flag that asks for JSON lines, in both of its spellings.
 
     Args:
-        instead_of: What is written without it.
-        what: What the lines hold.
+        instead_of: What is written without the flag.
+        what: What the lines contain.
     """
     return {"--jsonl --json": f"{what} instead of the {instead_of}"}
 
 
 NONE: dict[str, Any] = {"default": None}
-"""The default of a switch: None if it is not given, as with values."""
+"""Keywords of a switch that is None, not False, if it is not given."""
 TRACE: Flags = {
     "--output -o RECORDING": "also write a recording, such as story.trace, which inspector replay opens; .zst at its "
                              "end compresses it",
@@ -169,7 +170,7 @@ CHAT: Flags = {
                                     "one)", NONE),
     "--prefill-response TEXT": r"begin the answer with this text; \n and \t are escapes",
 }  # fmt: skip
-"""The flags of a chat, named as mlx_lm.generate names them."""
+"""The flags of a chat, with the names of mlx_lm.generate."""
 GRAMMAR: Flags = {
     "--regex REGEX": "the completion, as a whole, must match this regular expression, in the syntax of Rust's regex",
     "--json-schema FILE|TEXT": "the completion must be JSON of this schema: a file, or the schema itself, which begins "
@@ -182,11 +183,11 @@ GRAMMAR: Flags = {
 
 
 def settings(fields: Iterable[Setting], read: Callable[[str], Any] | None = None) -> Flags:
-    """The flags of some settings, by their declarations.
+    """The flags of some settings, made from their declarations.
 
     Args:
         fields: The settings.
-        read: Reads a number in place of `Setting.parse`, for one that is checked together with others.
+        read: Parses a number instead of `Setting.parse`, for settings that are checked together later.
     """
     flags: dict[str, str | tuple[str, dict[str, Any]]] = {}
     for field in fields:
@@ -200,7 +201,7 @@ def settings(fields: Iterable[Setting], read: Callable[[str], Any] | None = None
                 flags[spelling] = field.help, {"action": argparse.BooleanOptionalAction}
             case "text" | "word":
                 flags[spelling] = field.help, {"action": "store"}
-            case "texts" if field.name == "extra_eos_token":  # as mlx_lm's
+            case "texts" if field.name == "extra_eos_token":  # as in mlx_lm
                 flags[spelling] = several, {"action": "extend", "nargs": "+", "type": unescaped}
             case "texts":
                 flags[spelling] = several, {"action": "append", "type": unescaped}
@@ -256,9 +257,9 @@ def parsed(
     """Parse the flags.
 
     Args:
-        parser: Of the command.
+        parser: The command's parser.
         argv: Arguments after the command's name.
-        parsers: Makes the parsers of all commands, for what is said of an argument that this one doesn't know.
+        parsers: Makes the parsers of all commands, for the error about an unknown argument.
 
     Raises:
         EngineError: They can't be read, or a setting is out of range.
@@ -272,7 +273,7 @@ def parsed(
             raise EngineError(f"The argument {argument!a} is not UTF-8.", hint) from None
     joined, flag = _joined(parser, argv)
     unknown = [flag] if flag else []
-    if not unknown:  # before an argument that is missing, which an unknown flag may be the cause of
+    if not unknown:  # an unknown flag is reported first: it may be why an argument is missing
         with flag_errors():
             parse = parser.parse_known_intermixed_args if parser.intermixed else parser.parse_known_args
             args, left = parse(joined)
@@ -283,9 +284,9 @@ def parsed(
 
 
 def _joined(parser: Parser, argv: Sequence[str]) -> tuple[list[str], str]:
-    """The arguments, a value that begins with a hyphen joined to its flag, and the first flag that is none.
+    """The arguments, with each value that begins with a hyphen joined to its flag, and the first unknown flag if any.
 
-    argparse takes -hello for -h ello, and -prompt for -p rompt.
+    argparse would read -hello as -h ello, and -prompt as -p rompt.
     """
     known, joined, left = parser._option_string_actions, list[str](), deque(argv)
     while left and left[0] != "--":
@@ -306,7 +307,7 @@ def _joined(parser: Parser, argv: Sequence[str]) -> tuple[list[str], str]:
 
 @contextmanager
 def flag_errors() -> Iterator[None]:
-    """Put the flag before what is wrong with a setting, so that it is clear which one to change.
+    """Name the flag in the error of a setting, so that it is clear which one to change.
 
     Raises:
         EngineError: Instead of a `SettingsError`.
@@ -317,12 +318,12 @@ def flag_errors() -> Iterator[None]:
         raise EngineError(f"--{error.field.replace('_', '-')}: {error.message}", error.hint) from None
 
 
-# ---- an argument that no parser knows: by the argument alone, as argparse's messages differ between versions ----
+# ---- unknown arguments: the error is made here, as argparse's messages differ between versions ----
 
 SURE, POSSIBLE = 0.75, 0.6
-"""Likeness from which on a flag of the command itself is meant, and any flag, though another may be nearer."""
+"""Similarity (difflib's ratio) from which a flag is suggested: a flag of the command itself, and any flag."""
 LONGEST_ECHO = 60
-"""Characters of a text that a message repeats as it should be typed."""
+"""Most characters of a text that a message repeats in the command to type."""
 FOREIGN: Mapping[str, str] = {
     foreign: own
     for own, named in {
@@ -349,7 +350,7 @@ FOREIGN: Mapping[str, str] = {
     }.items()
     for foreign in named.split()
 }
-"""Flags of other programs (transformers, llama.cpp, vLLM, OpenAI's API) that no close match finds, and ours."""
+"""Flags of other programs (transformers, llama.cpp, vLLM, OpenAI's API) that have no similar name here, and ours."""
 WORDS = {
     "help": "inspector --help",
     "version": "inspector --version",
@@ -368,19 +369,19 @@ WORDS = {
     "engine": "ssh -t HOST inspector",
     "notes": "inspector learn LESSON --present",
 }
-"""Words that are no subcommands here, or not any more, and what is typed instead."""
+"""Words that are not subcommands, or no longer, and what to type instead."""
 
 
 def answer(
     unknown: Sequence[str], argv: Sequence[str], parser: Parser, parsers: Callable[[], Mapping[str, Parser]]
 ) -> EngineError:
-    """The answer to arguments that a command doesn't know, with its probable meaning.
+    """The error for arguments that a command doesn't know, with what was probably meant.
 
     Args:
-        unknown: As typed; the first flag among them is answered, or else the first word.
+        unknown: As typed; the error is about the first flag among them, or else the first word.
         argv: All arguments.
-        parser: Of the command.
-        parsers: Of all commands, for flags of other commands.
+        parser: The command's parser.
+        parsers: Makes the parsers of all commands, for flags of other commands.
     """
     flags = [each for each in unknown if each.startswith("-") and len(each) > 1 and " " not in each]
     if flags:
@@ -408,7 +409,7 @@ def _flag(flag: str, parser: Parser, parsers: Mapping[str, Parser]) -> EngineErr
 
 
 def _nearest(word: str, known: Iterable[str], likeness: float) -> str:
-    """The nearest of some words or flags; the hyphens that all flags begin with don't count. Empty if none is near."""
+    """The most similar of some words or flags, leading hyphens ignored; empty if none is similar enough."""
     from difflib import get_close_matches  # not needed for --help
 
     words = {each.removeprefix("--"): each for each in known}
@@ -435,7 +436,7 @@ def _word(word: str, argv: Sequence[str], parser: Parser, subcommands: Sequence[
         message = f"{shorter(word)!r} is neither a model nor a subcommand of inspector."
         if word.endswith((".trace", ".trace.zst")):
             return EngineError(message, f"Did you mean inspector replay {shlex.quote(word)}?")
-        a_name = len(word) <= LONGEST_ECHO and "/" not in word  # some/model is no misspelt `models`
+        a_name = len(word) <= LONGEST_ECHO and "/" not in word  # some/model is not a misspelled `models`
         if instead := WORDS.get(word.lower()):
             return EngineError(message, f"Type: {instead}")
         if a_name and (near := _nearest(word.lower(), subcommands, POSSIBLE)):

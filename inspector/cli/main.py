@@ -1,6 +1,6 @@
 """The command `inspector`: reads the flags, then opens the screen or runs a subcommand.
 
-Everything heavy is imported where it is needed, so that `--help` is instant. Whatever goes wrong is one line.
+Heavy modules are imported only when they are needed, so that `--help` is instant. Every error is reported in one line.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ SUBCOMMANDS: Mapping[str, tuple[str, str]] = {
     "doctor": ("lists", "check that everything works on this machine; the output is for a report"),
     "completion": ("lists", "print the code for tab completion in bash, zsh or fish"),
 }  # fmt: skip
-"""Module in `inspector.cli.subcommands` and purpose of each, in the order of the help. The parser of `show race` is
-made by `show_race_parser` there, and `run_show_race` runs it. A module is imported when its subcommand is run."""
+"""The module in `inspector.cli.subcommands` and the purpose of each subcommand, in the order of the help. The module
+has two functions for each: `show_race_parser` and `run_show_race` for `show race`. It is imported when one is run."""
 MODEL = "MODEL: pocket (the bundled model), a directory, or a hub id such as mlx-community/Qwen3-0.6B-4bit"
 TAB = (
     "For tab completion put this line into ~/.bashrc (zsh and fish: inspector completion --help):",
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command.
 
     Args:
-        argv: Arguments after the command's name; None for those of the process.
+        argv: Arguments after the command's name; None for `sys.argv`.
 
     Returns:
         Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted.
@@ -72,8 +72,8 @@ def _guarded(argv: Sequence[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         return 0
-    except BaseException as error:  # a panic in a library written in Rust is no Exception
-        if isinstance(error, OSError) and error.filename is None:  # of no file: standard output
+    except BaseException as error:  # a panic in a library written in Rust is not an Exception
+        if isinstance(error, OSError) and error.filename is None:  # not about a file: standard output
             return bad_input(str(not_written(error)))
         return fault(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error)))
 
@@ -111,5 +111,5 @@ def _parser(name: str) -> Parser:
 
 
 def _parsers() -> dict[str, Parser]:
-    """The parsers of all commands, by what is typed."""
+    """The parsers of all commands, by their names, such as `inspector show`."""
     return {parser.prog: parser for parser in (screen.screen_parser(), *map(_parser, SUBCOMMANDS))}

@@ -1,4 +1,4 @@
-"""`inspector` without a subcommand: the screen, with a session that begins or one that is resumed."""
+"""`inspector` without a subcommand: opens the screen with a new or a resumed session."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ PURPOSE = "Step through a language model's generation, token by token."
 
 
 def screen_parser() -> flags.Parser:
-    """The parser of `inspector`."""
     keys = (
         "list all actions of the screen, with their ids and keys, where the keys work and what they do, and exit. Keys "
         f'of your own go into {places.config() / own_keys.NAME}: step = "n", or run = ["r", "f5"]; for an action of a '
@@ -134,10 +133,10 @@ def saved_in(args: argparse.Namespace) -> Path | None:
 
 
 def _list_also(directories: Sequence[str]) -> None:
-    """Have models looked for in more directories.
+    """Add directories to those that are searched for models.
 
     Raises:
-        EngineError: A name can't be one of several in a variable.
+        EngineError: A name is empty or contains the separator of paths.
     """
     from engine.models_on_disk.models import VARIABLE
 
@@ -171,7 +170,7 @@ def breakpoint_flags() -> flags.Flags:
 
 
 def _read_condition(condition: Setting, text: str) -> Any:
-    """The value of a condition's flag."""
+    """Parse the value of a condition's flag."""
     try:
         return condition.parse(flags.unescaped(text) if condition.form == "text" else text)
     except SettingsError as error:
@@ -185,11 +184,11 @@ def breakpoints(args: argparse.Namespace) -> Breakpoints | None:
     return Breakpoints(**given) if given else None
 
 
-# ---- a session that is resumed ----------------------------------------------------------------
+# ---- resuming a session -----------------------------------------------------------------------
 
 
 def _resumed(args: argparse.Namespace) -> Opening | None:
-    """The session to resume, if one is named, with the flags of the model; all else comes from the session.
+    """The session to resume, with the flags of the model; None without --resume. All else comes from the session.
 
     Raises:
         EngineError: There is no such session, or a flag of the prompt or the sampler was given.
@@ -210,15 +209,15 @@ def _resumed(args: argparse.Namespace) -> Opening | None:
     return Opening(checked(sessions.find(args.resume)), live=True, load=known(LoadSettings, values))
 
 
-# ---- the terminal: whether the screen can be drawn here, and running it to its exit status ---
+# ---- checking the terminal, and running the screen in it ---------------------------------------
 
 
 LEAST_COLUMNS, LEAST_ROWS = 40, 10
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""Signals that end the screen: the terminal is restored and the session saved before the process ends by them."""
+"""Signals that end the screen: the terminal is restored and the session saved before they end the process."""
 COLLECT_AFTER = (10_000, 10, 10)
-"""Objects more than at the last time after which garbage is looked for while a screen runs: at Python's own 700 that
-took a seventh of opening dialogs."""
+"""Thresholds of the garbage collector while a screen runs: with Python's 700, collections took a seventh of the time
+of opening dialogs."""
 COLOR_SYSTEMS = ("auto", "standard", "256", "truecolor")
 STREAMS = {"stdin": "standard input", "stdout": "standard output", "stderr": "standard error"}
 
@@ -235,10 +234,10 @@ def run_app(
 
     Args:
         load: The model.
-        settings: Of the sampler.
+        settings: Settings of the sampler.
         prefill: The prompt.
-        theme: Its colours; None for the last one.
-        given: As for `InspectorApp`.
+        theme: Name of the theme; None for the last one.
+        given: Other arguments of `InspectorApp`.
     """
     from inspector.app import InspectorApp
     from inspector.recordings import sessions
@@ -247,13 +246,13 @@ def run_app(
     taken = {each: of for each in ENDING if (of := signal.getsignal(each)) is not signal.SIG_IGN}
     for number in taken:
         signal.signal(number, lambda received, _: app.end_by(received))
-    gc.freeze()  # what was imported stays
+    gc.freeze()  # imported modules stay
     gc.set_threshold(*COLLECT_AFTER)
     try:
         app.run()
     finally:
         for number, handler in taken.items():
-            signal.signal(number, handler or signal.SIG_DFL)  # None for one that Python did not set
+            signal.signal(number, handler or signal.SIG_DFL)  # None: a handler that Python did not set
     if (saved := app.recorder.saved) is not None:
         if app.recorder.notice:
             note(app.recorder.notice)
@@ -273,16 +272,16 @@ def run_app(
 def check_terminal(
     prompt_from_stdin: bool = False, instead: str = "Without one, use inspector generate."
 ) -> None:
-    """Refuse to open a screen where none can be drawn or no key can be read.
+    """Check that the screen can be drawn here and that its keys can be read.
 
-    A driver that TEXTUAL_DRIVER names needs no terminal: the one of textual-serve reads and writes pipes.
+    A driver named by TEXTUAL_DRIVER needs no terminal: textual-serve's reads and writes pipes.
 
     Args:
-        prompt_from_stdin: Whether standard input is to give the prompt.
-        instead: What to run where there is no terminal.
+        prompt_from_stdin: Whether the prompt is read from standard input.
+        instead: What to run without a terminal, as a sentence.
 
     Raises:
-        EngineError: With what to run or to change instead.
+        EngineError: One of these fails; the hint says what to run or change.
     """
     others = [name for stream, name in STREAMS.items() if not is_terminal(stream)]
     named = "TEXTUAL_DRIVER" in os.environ
@@ -320,19 +319,19 @@ def is_terminal(name: str) -> bool:
     return stream is not None and not stream.closed and bool(stream.isatty())
 
 
-# ---- a picture of the screen as it shows a recording, drawn without a terminal -----------------
+# ---- a picture of the screen with a recording, drawn without a terminal ------------------------
 
 SETTLING = 8
-"""Drawn at most so many times, until two in a row are alike: a panel that got its size may scroll or fold only then."""
+"""Most drawings until two in a row are equal: a panel may scroll or fold only after it has its size."""
 
 
 def picture(recording: Recording, size: tuple[int, int], light: bool = False) -> str:
-    """The screen as it shows a recording, as SVG. In a thread of its own: a notebook has a loop running already.
+    """The screen with a recording, as SVG. Drawn in another thread, as a notebook already runs an event loop.
 
     Args:
-        recording: Its path is shown, with the chosen token selected, or else the one to come.
+        recording: Its path is shown, with the chosen token selected, or else the next token.
         size: Columns and rows of the terminal.
-        light: In the light theme.
+        light: Whether to use the light theme.
     """
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
@@ -343,10 +342,10 @@ def picture(recording: Recording, size: tuple[int, int], light: bool = False) ->
 
 @contextmanager
 def _anywhere() -> Iterator[None]:
-    """A picture has all colours, whatever the terminal can show in which it is made, and a notebook shows no frames.
+    """Draw in full color, whatever the terminal can show, and display nothing in a notebook.
 
-    Textual records the screen with a console of rich, which prints what it records where it finds a notebook; Textual
-    has no argument that would tell it otherwise (rich 15, `Console(force_jupyter=False)`).
+    Textual records the screen with a rich console, which displays what it records if it detects a notebook; Textual
+    can't pass it `force_jupyter=False` (rich 15).
     """
     import rich.console
 

@@ -1,9 +1,9 @@
-"""The documents made of a recording: plain text, a CSV table, a Markdown report, a web page, a picture of the screen.
+"""The documents made from a recording: plain text, a CSV table, a Markdown report, a web page, a picture of the screen.
 
-Foreign text stays text in each: control characters are made visible; a cell of CSV is guarded against being run
-as a formula, and columns of numbers have numbers alone; no link, image, heading or HTML comes of Markdown. The web page
-needs no network and no other file: its script and its style are named by their hashes in a content security policy that
-allows nothing else, and its data is JSON in an element that no browser runs.
+Foreign text stays text in all of them: control characters are made visible, no CSV cell can run as a formula, columns
+of numbers contain only numbers, and Markdown makes no link, image, heading or HTML of it. The web page needs no network
+and no other file: its content security policy allows only its own script and style, by their hashes, and its data is
+JSON in an element that browsers don't run.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from inspector.state.timeline import Timeline
 
 
 def plain_text(recording: Recording) -> str:
-    """Prompt and completion. Lines and tabs stay; other control and invisible characters are made visible.
+    """Prompt and completion. Line breaks and tabs stay; other control and invisible characters are made visible.
 
     Args:
         recording: Its path is exported.
@@ -59,13 +59,13 @@ def plain_text(recording: Recording) -> str:
 
 
 def readable(text: str) -> str:
-    """Several lines of foreign text, printable; a carriage return before a line's end is a part of that."""
+    """Several lines of foreign text, printable; CRLF is a line break."""
     lines = text.replace("\r\n", "\n").split("\n")
     return "\n".join("\t".join(visible(part) for part in line.split("\t")) for line in lines)
 
 
 def running(item: Item) -> str:
-    """A token in the running text; line breaks are marked and made."""
+    """A token in the running text, with ↵ before each line break."""
     shown = "↵\n".join(visible(part) for part in item.text.split("\n"))
     pending = item.pending if isinstance(item, Step) else b""
     if not item.text:
@@ -74,7 +74,7 @@ def running(item: Item) -> str:
 
 
 def label(item: Item) -> str:
-    """A token as a label, with the bytes that wait for their character."""
+    """A token as a label, with the bytes of an unfinished character."""
     return token_label(item.text, item.raw, item.pending if isinstance(item, Step) else b"")
 
 
@@ -97,7 +97,7 @@ COSTS = attrgetter(
 
 
 def csv_table(recording: Recording) -> str:
-    """The table, with a line of names: `step` counts from 1 and is empty in the prompt, `bytes` are hexadecimal.
+    """The table, with a header line: `step` counts from 1 and is empty in the prompt, `bytes` are hexadecimal.
 
     Args:
         recording: Its path is exported.
@@ -145,7 +145,7 @@ _BEGINS = re.compile(r"^( *)([-+=]|\d+[.)](?= |$))")
 
 
 def escaped(text: str) -> str:
-    """One line of printable text as Markdown that shows it as it is."""
+    """One line of printable text, escaped for Markdown."""
     text = _SCHEME.sub(lambda match: match[0][:-1] + "\\" + match[0][-1], _ALWAYS.sub(r"\\\1", text))
     text = _BEGINS.sub(lambda match: match[1] + match[2][:-1] + "\\" + match[2][-1], text)
     spaces = len(text) - len(text.lstrip(" "))
@@ -185,7 +185,7 @@ def _quoted(text: str) -> list[str]:
 
 
 def _captions(recording: Recording, branches: Sequence[TreePath]) -> list[str]:
-    """Captions and notes of the path, and those of the other branches, each with the text that follows there."""
+    """Captions and notes of the path, and those of the other branches with the text of their branch."""
     rows = [(*row, "") for row in _written(recording, recording.items)]
     seen = {item.node for item in recording.items}
     for branch in branches:
@@ -207,7 +207,7 @@ def _written(recording: Recording, items: Iterable[Item]) -> Iterator[tuple[str,
 
 
 def _surprises(items: Sequence[Item]) -> list[str]:
-    """The least probable tokens of those that are surprises, as the keys that go from one to the next have it."""
+    """The least probable tokens, among those that the screen's keys treat as surprises."""
     steps = (item for item in items if isinstance(item, Step) and item.surprisal_bits >= SURPRISE_BITS)
     every = sorted(steps, key=lambda step: -step.surprisal_bits)
     surprising, more = every[:SURPRISES], len(every) - SURPRISES
@@ -228,7 +228,7 @@ def _branches(paths: Sequence[TreePath]) -> list[str]:
 
 
 def _looked_at(recording: Recording) -> list[str]:
-    """The same elements as those of the page, without their drawings."""
+    """The views that were opened, as on the page but without drawings."""
     lines = [line for article in evidence(recording) for line in _markdown(article)]
     return ["## Views that were opened", *lines] if lines else []
 
@@ -237,7 +237,7 @@ def views_csv(views: Iterable[Exhibit]) -> str:
     """The tables of some views as CSV, each after a line with the view's heading.
 
     Args:
-        views: Of one tool.
+        views: The views of one tool.
     """
     out = io.StringIO()
     lines = csv.writer(out, lineterminator="\n")
@@ -255,7 +255,7 @@ def _without_empty_columns(rows: Iterable[Sequence[str]]) -> list[tuple[str, ...
 
 
 def _csv_cell(text: str) -> str:
-    """A text that is no formula, not indented; a number as spreadsheets read it."""
+    """A text, not indented, that can't run as a formula; or a number as spreadsheets read it."""
     text = text.strip()
     plain = text.replace("−", "-").removeprefix("+")
     return plain if re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", plain) else guarded(text)
@@ -265,7 +265,7 @@ _HEADINGS = {"h3": "###", "h4": "####"}
 
 
 def _markdown(made: Element) -> Iterator[str]:
-    """An element as lines of Markdown; drawings are left out, and the paragraph after each, which explains it."""
+    """An element as lines of Markdown, without drawings and the paragraph that explains each."""
     text = "".join(made.itertext())
     if made.tag in ("table", "dl"):
         rows = [[_markdown_cell(cell) for cell in line] for line in made.iter() if line.tag in ("div", "tr")]
@@ -304,7 +304,7 @@ def _place(item: Item) -> str:
 
 
 def _section(title: str, heading: Sequence[str], rows: Iterable[Sequence[str]], align: str = "") -> list[str]:
-    """A table of printable texts under its title, as lines of Markdown; none without rows."""
+    """A table of printable texts under its title, as lines of Markdown; empty without rows."""
     lines = [[*map(escaped, row)] for row in rows]
     return [f"## {title}", "", *markdown_table(heading, lines, align)] if lines else []
 
@@ -327,12 +327,12 @@ def markdown_table(heading: Sequence[str], lines: Iterable[Sequence[str]], align
 
 
 def evidence(recording: Recording) -> list[Element]:
-    """An article for each token whose views were opened, in the order of the tree's tokens, then one for each view of
-    the whole session. They stand in the page for print and without scripts; with scripts the panel copies those of the
-    chosen token from here.
+    """An article for each token with views that were opened, in the order of the tree's tokens, then one for each view
+    of the whole session. The page has them for print and for browsers without scripts; its script copies the chosen
+    token's articles into the panel.
 
     Args:
-        recording: Whose views they are.
+        recording: Has the views.
     """
     of = exported(recording)
     views: dict[int | None, list[Exhibit]] = {}
@@ -348,8 +348,8 @@ def evidence(recording: Recording) -> list[Element]:
 
 
 def _articles(recording: Recording, of: Exported, node: int, views: list[Exhibit]) -> Iterator[Element]:
-    """All views of one token's way through the model: with those that explain the token that the path, or else the
-    oldest branch, took after it; then those that explain the tokens of other branches, each by itself."""
+    """The articles of one token's views: the first also has those about the token that follows on the path, or else on
+    the oldest branch; then one for each token of other branches that has views about it."""
     tree, path = recording.timeline.tree, {each.node for each in recording.items}
     children = sorted(tree.children.get(node, ()), key=lambda child: child not in path)
     tokens = dict.fromkeys(tree.nodes[child].id for child in children)
@@ -363,7 +363,7 @@ def _articles(recording: Recording, of: Exported, node: int, views: list[Exhibit
 
 
 def _article(of: Exported, tree: SessionTree, node: int, taken: int | None, views: list[Exhibit]) -> Element:
-    """Some views of a token's way through the model, and the token that was taken after it, if any was."""
+    """An article with some views of a token, and the token that was taken after it, if any."""
     own = None if taken is None else tree.nodes[taken].id
     followed = f"What came after {quoted_label(tree.nodes[node])}"
     followed += f": {quoted_label(tree.nodes[taken])}" if taken is not None else ""
@@ -383,7 +383,7 @@ def _article(of: Exported, tree: SessionTree, node: int, taken: int | None, view
 
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _SCRIPTS = ("numbers.js", "charts.js", "inside.js", "panel.js", "page.js")
-"""The scripts of the page, which run in this order, as one."""
+"""The scripts of the page, which are joined in this order."""
 
 
 def web_page(recording: Recording) -> str:
@@ -405,7 +405,7 @@ def web_page(recording: Recording) -> str:
 
 
 def embedded(value: object) -> str:
-    """JSON that is safe inside a script element: no character in it is markup, or the end of a line of script."""
+    """JSON that is safe inside a script element: markup and line separators are escaped."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return re.sub("[<>&\u2028\u2029]", lambda match: _ESCAPES[match[0]], text)
 
@@ -414,11 +414,11 @@ def embedded(value: object) -> str:
 
 Json = dict[str, Any]
 CANDIDATES = 200_000
-"""Candidates of all tokens together, at most: of a long session each token keeps fewer of them."""
+"""Most candidates of all tokens together; in a long session, each token keeps fewer."""
 FEWEST = 3
 SIGNS = "0123456789abcdefghijklmnopqrstuvwxyz"
 KL: Json = {"name": "KL", "steps": KL_BITS, "falling": False}
-"""The colours of the divergence of a second model."""
+"""The color scale of the divergence of a second model."""
 
 
 def data(recording: Recording) -> Json:
@@ -466,7 +466,7 @@ def _path(recording: Recording, path: TreePath, places: Mapping[int, int]) -> Js
 
 
 def _marks(recording: Recording, places: Mapping[int, int]) -> list[list[Any]]:
-    """Row, name, bookmarked, note, caption; in the order in which the nodes came to be."""
+    """Row, name, bookmarked, note and caption of each marked node, oldest node first."""
     return [
         [places[node], visible(mark.name), int(mark.bookmarked), visible(mark.note), visible(mark.caption)]
         for node, mark in sorted(recording.timeline.tree.marks.of.items())
@@ -478,7 +478,7 @@ def _tokens(timeline: Timeline, places: Mapping[int, int], rows: Sequence[Item])
     """The columns of the tokens, and the tables that they refer to.
 
     Args:
-        timeline: Whose tokens they are.
+        timeline: Has the tree of the tokens.
         places: Row of each node.
         rows: The tokens.
     """
@@ -487,8 +487,8 @@ def _tokens(timeline: Timeline, places: Mapping[int, int], rows: Sequence[Item])
     vocabulary = timeline.facts.vocabulary if timeline.facts else 0
 
     def candidates(item: Item) -> list[Any] | None:
-        """Words, probabilities, the sampler's if they differ, cuts, others and their share, ranks unlike places, and
-        the sampler's share of the others if it differs."""
+        """Words, probabilities, the sampler's probabilities if they differ, cuts, the number of others and their
+        probability, ranks that differ from the places, and the sampler's probability of the others if it differs."""
         choice = choice_of(item, vocabulary)
         if not choice.candidates:
             return None
@@ -498,7 +498,7 @@ def _tokens(timeline: Timeline, places: Mapping[int, int], rows: Sequence[Item])
         drawn_mass = millionths(choice.others_sampler_prob + sum(c.sampler_prob for c in left))
         probs = [millionths(c.prob) for c in kept]
         drawn = [millionths(c.sampler_prob) for c in kept if c.cut_by is None]
-        # a character a candidate: `.` if it is in, else the stage that cut it; empty if none was cut
+        # one character per candidate: `.` if it was kept, else the stage that cut it; empty if none was cut
         cuts = "".join("." if c.cut_by is None else SIGNS[min(stages[visible(c.cut_by)], 35)] for c in kept)
         return [
             [words[c.id, token_label(c.text, c.raw)] for c in kept],
@@ -539,7 +539,7 @@ def _tokens(timeline: Timeline, places: Mapping[int, int], rows: Sequence[Item])
 
 
 def _numbered(*known: str) -> dict[Any, int]:
-    """A table in which each key that is looked up first has the next number, from 0."""
+    """A table that numbers its keys from 0, in the order in which they are first looked up."""
     table: dict[Any, int] = defaultdict(itertools.count().__next__)
     for key in known:
         table[key]
@@ -547,7 +547,7 @@ def _numbered(*known: str) -> dict[Any, int]:
 
 
 def _draw(choice: Distribution) -> list[Any]:
-    """The draw, the ends of the token's share, re-rolls, and the rest after each stage."""
+    """The draw, the ends of the token's share, the number of re-rolls, and the result of each stage."""
     stages = [[visible(stage.name), stage.kept, millionths(stage.removed_mass)] for stage in choice.stages]
     span = [number(value, 5) for value in (choice.draw, choice.draw_from, choice.draw_to)]
     return [*span, choice.reroll, stages]
@@ -569,7 +569,7 @@ _FAMILY = "ui-monospace, SF Mono, Cascadia Mono, DejaVu Sans Mono, Menlo, Consol
 
 
 def alone(svg: str, made: Sequence[Made] = ()) -> str:
-    """A picture that needs nothing else: with fonts of the reader's machine instead of those on the net.
+    """A self-contained picture, with fonts of the reader's machine instead of web fonts.
 
     Args:
         svg: As Textual exports it.
@@ -586,4 +586,4 @@ def alone(svg: str, made: Sequence[Made] = ()) -> str:
 FORMATS: Mapping[str, Callable[[Recording], str]] = {
     "html": web_page, "md": markdown_report, "csv": csv_table, "txt": plain_text,
 }  # fmt: skip
-"""The documents that are made of a recording alone, by the ends of their files' names."""
+"""The documents that are made from a recording alone, by the extensions of their files."""

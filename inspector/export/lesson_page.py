@@ -1,7 +1,7 @@
 """The page of a lesson: all its beats in one document, which a script shows one at a time.
 
-Without the script the answers are folded. What a lesson's file and its recording say is text in elements: no markup is
-put together from it, and the page's policy lets no other script run.
+Without the script the answers are folded. Texts of the lesson's file and of its recording are inserted as text, never
+as markup, and the page's content security policy allows no other script.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Found = Callable[[Timeline, Sequence[Record], Beat], Iterable[Element]]
 
 
 class ShownBeat(Struct, frozen=True):
-    """One beat, gone through."""
+    """One beat, with its view before and after the reveal."""
 
     beat: Beat
     card: Card
     before: Element
     after: Element | None
-    """The view after the reveal; None if it is as it was before."""
+    """The view after the reveal; None if it is unchanged."""
 
 
 def page(lesson: Lesson, trace: Path, parts: Iterable[ExportPart]) -> str:
@@ -53,7 +53,7 @@ def page(lesson: Lesson, trace: Path, parts: Iterable[ExportPart]) -> str:
     Args:
         lesson: The lesson.
         trace: Its recording.
-        parts: Those of tools that add tables to a beat.
+        parts: Parts of tools, which may add tables to a beat.
 
     Raises:
         EngineError: There is no recording, or it is of something else.
@@ -75,7 +75,7 @@ def page(lesson: Lesson, trace: Path, parts: Iterable[ExportPart]) -> str:
 
 
 def shown(lesson: Lesson, trace: Path, parts: Iterable[ExportPart]) -> list[ShownBeat]:
-    """Go through a recording, and keep the view of each beat before and after."""
+    """Go through a recording; returns the beats with their views."""
     before: dict[int, Element] = {}
     found = {part.name: part.beat for part in parts if part.beat is not None}
     beats: list[ShownBeat] = []
@@ -123,7 +123,7 @@ def _section(number: int, shown: ShownBeat, total: int) -> Element:
 
 
 def _reveal(shown: ShownBeat) -> Element:
-    """The part that is folded until the learner has predicted, and done it."""
+    """The part that is folded until the learner has predicted and acted."""
     beat, card = shown.beat, shown.card
     act = element("p", f"{done(beat.act)}.", class_="act") if beat.act else None
     answer = None
@@ -195,7 +195,7 @@ _WORDS = {
     "second_model": "read the text in {} bits, too",
     "ways": "let each model continue on its own",
 }
-"""Words by the action's name; one that isn't here is written as the lesson's file has it."""
+"""Words by the action's name; other actions are written as in the lesson's file."""
 
 
 # ---- one moment of a lesson ----------------------------------------------------------------------
@@ -203,19 +203,19 @@ _WORDS = {
 TOKENS = 600
 """Number of the last tokens of a text that are shown."""
 CANDIDATES = frozenset({"", "candidates", "sampler", "whatif", "lookahead"})
-"""Panels and tools whose beats speak of candidates."""
+"""Panels and tools whose beats show the candidates."""
 ASKED = frozenset({"next", "candidate"})
-"""Functions of an answer that is among them."""
+"""Functions of an answer that is among the candidates."""
 NUMBERS = frozenset({"probabilities", "candidates"})
 _HEAT = METRIC["surprisal"]
 
 
 class BeatView:
-    """One moment.
+    """The view of a beat at one moment.
 
     Args:
-        play: The lesson, where it stands.
-        once_done: By tool: makes tables of its results; before the reveal they would tell the answer.
+        play: The lesson in its present state.
+        once_done: By tool, makes tables of its results; only for the reveal, as they may contain the answer.
     """
 
     def __init__(self, play: LessonPlay, once_done: Mapping[str, Found]) -> None:
@@ -225,14 +225,14 @@ class BeatView:
         self._hidden = frozenset() if self._revealed else frozenset(self._beat.hide)
         named = (each.show for each in reversed(play.lesson.beats[: play.beat_number + 1]) if each.show)
         self._show = next(named, "")
-        """The panel that matters: the last one that was named up to this beat."""
+        """The panel to show: the last one named up to this beat."""
 
     def made(self) -> Element:
-        """As an element, without what is to be predicted."""
+        """The view as an element, without what the learner has yet to predict."""
         return element("div", *self._text(), *self._candidates(), *self._found(), class_="view")
 
     def _looked_at(self) -> Item | None:
-        """The token that the beat is about; before the reveal only if that tells nothing. None for the next one."""
+        """The token that the beat is about; None for the next one, and before the reveal if it might give it away."""
         shown = self._revealed or not (self._beat.hide or self._beat.act)
         slot = self._beat.slot(self._timeline) if shown else None
         return self._timeline.items[slot] if slot is not None else None
@@ -302,7 +302,7 @@ def _step(item: Item) -> int:
 
 
 def _token(item: Item, heat: bool, chosen: bool) -> Element:
-    """A token; the space before its word stands apart, so that a line broken there ends without a coloured edge."""
+    """A token; the space before its word is separate, so that a line that breaks there has no colored edge."""
     text = running(item)
     space = len(text) - len(text.lstrip()) if text.strip() else 0
     marks = {"prompt": isinstance(item, PromptToken), "special": item.special, "chosen": chosen}
@@ -313,7 +313,7 @@ def _token(item: Item, heat: bool, chosen: bool) -> Element:
 # ---- the candidates of one token, with the draw -------------------------------------------------
 
 ROWS = 10
-"""The most probable ones; the one that was taken is shown, whatever its rank."""
+"""Number of the most probable candidates shown; the one that was taken is always shown."""
 
 
 def of_token(item: Item, vocabulary: int, stages: bool) -> Element:
@@ -327,8 +327,8 @@ def of_token(item: Item, vocabulary: int, stages: bool) -> Element:
 
 
 def _drawn(title: str, of: Distribution, taken: int | None, stages: bool) -> Element:
-    """The table, the draw, and the rest after each stage of the sampler."""
-    # without a draw one token has all of what the sampler leaves: that would show what is to be predicted
+    """The table, the draw, and the result of each stage of the sampler."""
+    # without a draw, the sampler's probability of the token to predict is 1, which would give it away
     candidates = _candidates_table(title, of, taken, drawn=taken is not None or of.draw is not None)
     return element("section", candidates, _draw(of, taken), _stages(of) if stages else None)
 
@@ -338,9 +338,9 @@ def _candidates_table(title: str, of: Distribution, taken: int | None, drawn: bo
 
     Args:
         title: Its caption.
-        of: Has those that are known.
-        taken: Id of the one that was, or will be, taken; None if it is to be predicted.
-        drawn: Whether the sampler's shares are shown.
+        of: Has the candidates.
+        taken: Id of the token that was, or will be, taken; None if the learner has yet to predict it.
+        drawn: Whether to show the sampler's probabilities.
     """
     shown = [each for each in of.candidates if each.rank <= ROWS or each.id == taken][: ROWS + 1]
     shares = [each.prob for each in shown] + [each.sampler_prob for each in shown if drawn]
@@ -371,7 +371,7 @@ def _candidate_row(each: Candidate, most: float, taken: int | None, drawn: bool)
 
 
 def _bar(each: Candidate, most: float, drawn: bool) -> Element:
-    """Two bars in one: what the model gives, and below it what the sampler draws with."""
+    """Two bars: the model's probability, and below it the sampler's."""
     before, after = (f"{100 * share / most:.2f}" for share in (each.prob, each.sampler_prob))
     model = element("rect", class_="model", y=1, height=7 if drawn else 12, width=before)
     sampler = element("rect", class_="sampler", y=9, height=4, width=after)
@@ -380,7 +380,7 @@ def _bar(each: Candidate, most: float, drawn: bool) -> Element:
 
 
 def _draw(distribution: Distribution, taken: int | None) -> Element | None:
-    """The line from 0 to 1 that the random number fell on, cut into the shares of the candidates."""
+    """The line from 0 to 1 on which the random number fell, divided into the candidates' shares."""
     draw, low, high = distribution.draw, distribution.draw_from, distribution.draw_to
     if draw is None or low is None or high is None:
         return None
@@ -422,11 +422,11 @@ def _stages(distribution: Distribution) -> Element | None:
 # ---- what tools found in a beat, as tables ------------------------------------------------------
 
 STEPS = 60
-"""The last ones of a completion."""
+"""Number of the last steps of a completion that are shown."""
 
 
 def steps(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
-    """The completion, a token a row."""
+    """The completion, one row per token."""
     head = ("step", "token", "probability", "surprisal", "model entropy", "rank", "time")
     rows = [
         row(str(each.index + 1), label(each), percent(each.prob), bits(each.surprisal_bits),
@@ -438,7 +438,7 @@ def steps(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[E
 
 
 def memory(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
-    """The content of the KV cache."""
+    """The size of the KV cache."""
     if (kv := timeline.kv) is not None:
         rows = (row("tokens", count(kv.offset)), row("in use", size(kv.used_bytes)),
                 row("allocated", size(kv.allocated_bytes)))  # fmt: skip
@@ -446,4 +446,4 @@ def memory(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[
 
 
 ON_SHOW: Mapping[str, Found] = {"steps": steps, "timing": steps, "kv": memory}
-"""Tables by the panel, which are there before the learner acts, too."""
+"""Tables by panel, which are also shown before the learner acts."""

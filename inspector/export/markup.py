@@ -17,9 +17,9 @@ def filled(template: str, styles: Sequence[str], scripts: Sequence[str], slots: 
 
     Args:
         template: Name of its file.
-        styles: Names of its styles; the colours of the screen, for dark and for light, are put before them.
-        scripts: Names of its scripts, which run as one, in this order.
-        slots: What is put in, by name; it is escaped.
+        styles: Names of its style files; the screen's colors, for dark and for light, come before them.
+        scripts: Names of its script files, which are joined in this order.
+        slots: HTML to insert, already escaped, by the slot's name.
     """
     dark, light = _colours(dark=True), _colours(dark=False)
     rules = "\n".join(map(_read, styles))
@@ -30,7 +30,7 @@ def filled(template: str, styles: Sequence[str], scripts: Sequence[str], slots: 
         "base-uri 'none'; form-action 'none'"
     )
     every = {**slots, "style": style, "script": script, "policy": escape(policy)}
-    # one pass, so that what is put in is never looked through for slots itself
+    # one pass, so that inserted text is not searched for slots
     return re.sub(r"\{\{(\w+)\}\}", lambda match: every[match[1]], _read(template))
 
 

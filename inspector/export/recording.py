@@ -1,4 +1,4 @@
-"""A session that is exported: its timeline, its settings, the path through its tree, and the figures of these."""
+"""A session to export: its timeline, its settings, the path through its tree, and the figures of these."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from inspector.state.timeline import Timeline
 
 
 class Recording(Struct):
-    """A session at one moment, and which path of it is exported."""
+    """A session at one moment, and the path of it that is exported."""
 
     timeline: Timeline
     settings: Settings | None = None
@@ -50,17 +50,17 @@ class Recording(Struct):
     program: str = ""
     """Name and version of the program that recorded it."""
     created: str = ""
-    """When, as ISO 8601 in UTC."""
+    """Time of the recording, as ISO 8601 in UTC."""
     items: list[Item] = field(default_factory=list)
-    """The path, prompt first."""
+    """The exported path, prompt first."""
     chosen: int | None = None
     """Node that is selected first; None if none was named."""
     parts: Sequence[ExportPart] = ()
-    """Parts of the tools that go along."""
+    """Parts of the tools that are exported with it."""
 
     @property
     def made(self) -> list[Made]:
-        """The conditions of the path, beside the model and its sampler."""
+        """The conditions of the path, besides the model and its sampler."""
         return made_with(self.timeline.tree, self.items)
 
     @property
@@ -74,7 +74,7 @@ class Recording(Struct):
 
     @property
     def heading(self) -> str:
-        """The beginning of the text, and its conditions: over a picture."""
+        """The beginning of the text, and its conditions; the title of a picture."""
         return " · ".join(filter(None, (self.title, in_short(self.made))))
 
     @property
@@ -91,10 +91,10 @@ class Recording(Struct):
 
 
 def read(path: Path | str) -> Recording:
-    """The session that a trace holds, with the current path at its end.
+    """The session in a trace, with the path that is current at its end.
 
     Args:
-        path: The file; one that is still written to is read as far as it is.
+        path: The file; one that is still being written is read as far as it goes.
 
     Raises:
         RecordingError: It can't be read.
@@ -120,13 +120,13 @@ def read(path: Path | str) -> Recording:
 
 
 def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program: str) -> Recording:
-    """A running session at this moment: what comes later changes nothing in it, whichever thread reads it.
+    """A copy of a running session, which the session doesn't change later, whichever thread reads the copy.
 
     Args:
-        timeline: Of the session; its current path is exported, its selected token chosen.
-        settings: In force.
-        load: Of its model.
-        program: Name and version of this one.
+        timeline: The session's timeline; its current path is exported, with its selected token chosen.
+        settings: Settings in force.
+        load: Settings of its model.
+        program: Name and version of this program.
 
     Raises:
         EngineError: There is no prompt in it.
@@ -151,7 +151,7 @@ def line(recording: Recording, to: str | int | None = None, on: bool = True) -> 
 
     Args:
         recording: Its `items` and `chosen` are set.
-        to: A node, or the name of a branch. None for the path that is current.
+        to: A node, or the name of a branch. None for the current path.
         on: Whether the path continues from there, always along the oldest branch; otherwise it ends there.
 
     Returns:
@@ -175,10 +175,10 @@ def line(recording: Recording, to: str | int | None = None, on: bool = True) -> 
 
 
 def _node(timeline: Timeline, to: str | int) -> int:
-    """The node that has a number, or a name.
+    """The node with a number or a name.
 
     Raises:
-        EngineError: There is none.
+        EngineError: There is no such node.
     """
     marks = reversed(timeline.tree.marks.of.items())
     named: dict[str | int, int] = {mark.name: node for node, mark in marks if mark.name}
@@ -196,12 +196,12 @@ def _node(timeline: Timeline, to: str | int) -> int:
     return node
 
 
-# ---- the paths of its tree -------------------------------------------------------------------
+# ---- the paths of a session's tree -----------------------------------------------------------
 
 TREE = 5000
-"""Tokens of a tree that is exported with all its branches; of a larger one the current path alone."""
+"""Most tokens of a tree that is exported with all its branches; of a larger one, only the current path is."""
 _TEXT = 60
-"""Cells of the text of a branch."""
+"""Most cells of the text of a branch."""
 
 
 class TreePath(Struct, frozen=True):
@@ -211,15 +211,15 @@ class TreePath(Struct, frozen=True):
     title: str
     """Title in a list of branches: its name, or how it begins, and the conditions of its tokens."""
     conditions: list[Made]
-    """The conditions of its tokens, beside the model and its sampler."""
+    """The conditions of its tokens, besides the model and its sampler."""
     fork: int
-    """The step at which it leaves those before it, from 1; 0 if it begins with the prompt."""
+    """The step at which it leaves the paths before it, from 1; 0 if it begins with the prompt."""
     text: str
-    """The text from there on."""
+    """The beginning of its text from there on."""
     tokens: int
-    """Number of its own tokens, as the tree counts them: those that were stepped from there on."""
+    """Number of its steps from there on, as the tree counts them."""
     perplexity: str
-    """Perplexity of these; empty if none is known."""
+    """Perplexity of these steps; empty if it isn't known."""
 
 
 def paths(recording: Recording) -> list[TreePath]:
@@ -237,13 +237,13 @@ def paths(recording: Recording) -> list[TreePath]:
 
 
 def left_out(timeline: Timeline) -> bool:
-    """True if branches are left out."""
+    """True if branches are left out, because the tree is too large."""
     forks = any(len(nodes) > 1 for nodes in timeline.tree.children.values())
     return len(timeline.tree.nodes) > TREE and forks
 
 
 def _path(recording: Recording, items: list[Item], own: int | None) -> TreePath:
-    """A path whose own tokens begin at a place; None for the exported one, whose completion is its own."""
+    """A path, with the place of the first token that no path before it has; None for the exported path."""
     tree = recording.timeline.tree
     begins = (
         next((place for place, item in enumerate(items) if isinstance(item, Step)), 0) if own is None else own
@@ -266,17 +266,17 @@ def _path(recording: Recording, items: list[Item], own: int | None) -> TreePath:
 
 
 def _perplexity(logprobs: Sequence[float]) -> str:
-    """The perplexity of tokens, without those of no probability; empty if none is left."""
+    """The perplexity of tokens, without those of probability 0; empty if none is left."""
     known = list(filter(math.isfinite, logprobs))
     return perplexity(math.exp(min(700.0, -sum(known) / len(known)))) if known else ""
 
 
 def viewed(timeline: Timeline, parts: Iterable[ExportPart]) -> list[str]:
-    """Names of the parts that have something of the path on show.
+    """Names of the parts that have something to export of the current path.
 
     Args:
-        timeline: What is on show.
-        parts: Of all tools.
+        timeline: The session's timeline.
+        parts: The parts of all tools.
 
     Raises:
         EngineError: There is no text yet.
@@ -286,13 +286,13 @@ def viewed(timeline: Timeline, parts: Iterable[ExportPart]) -> list[str]:
 
 
 def exported(recording: Recording) -> Exported:
-    """The session with all tokens that go along, as the parts see it."""
+    """The session as the parts see it, with the row of each exported token."""
     places = {item.node: place for place, item in enumerate(rows_of(paths(recording)))}
     return Exported(recording.timeline, recording.items, places)
 
 
 def rows_of(paths: Iterable[TreePath]) -> list[Item]:
-    """Every token of some paths, parents before their children; as the first path has it."""
+    """Every token of some paths once, parents before their children, from the first path that has it."""
     items: dict[int, Item] = {}
     for item in (item for path in paths for item in path.items):
         items.setdefault(item.node, item)
@@ -302,7 +302,7 @@ def rows_of(paths: Iterable[TreePath]) -> list[Item]:
 Figure = tuple[str, str]
 """A name and a value."""
 _TITLE = 72
-"""Cells of a text's beginning, in a title."""
+"""Most cells of a title."""
 
 
 def model_figures(recording: Recording) -> Iterator[Figure]:
@@ -334,8 +334,8 @@ def model_figures(recording: Recording) -> Iterator[Figure]:
 
 
 def settings_figures(recording: Recording) -> Iterator[Figure]:
-    """The sampling settings of the path's end that differ from greedy defaults, temperature and seed always. A session
-    of Python has no limit of tokens."""
+    """The sampling settings at the path's end that differ from the defaults, and always temperature and seed. The
+    limit of tokens is left out if there is none, as in a session of Python."""
     default = Settings()
     chosen = recording.timeline.tree.settings.get(recording.tip, recording.settings)
     if chosen is None:
@@ -380,7 +380,7 @@ def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
 
 
 def _speculation(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
-    """The figures of speculative decoding, on the path that has the end of its rounds."""
+    """The figures of speculative decoding, if the path has the end of its rounds."""
     rounds = timeline.of(Speculation).rounds
     if not rounds or all(item.node != rounds[-1].end for item in items):
         return

@@ -1,7 +1,7 @@
-"""The actions of a lesson, taken by the program before a beat and by the learner in it: a fixed list.
+"""The actions of a lesson: a fixed list. The program does some before a beat, the learner does some in it.
 
-An action is one word and what it is given, as in `step 3` or `set temp=1.5`. Each knows the commands that do it, the
-keys with which a learner does it, and the records that show that it was done.
+An action is one word and its argument, as in `step 3` or `set temp=1.5`. Each knows the commands that do it, the keys
+with which a learner does it, and the records that show that it was done.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ from inspector.state.timeline import Timeline
 Number = TypeVar("Number", int, float)
 Told = TypeVar("Told", bound=Record)
 MOST_STEPS = 1000
-"""The most steps of one action: a lesson's trace holds each of them."""
+"""The most steps of one action: a lesson's trace contains each of them."""
 LENS_TOP, LENS_FOLLOWED = 10, 4
-"""Tokens that are asked for of each layer, and candidates that are followed through all of them."""
+"""Number of tokens to read at each layer, and of candidates to follow through all layers."""
 LANES = 8
 """Lanes of a batch at once, unless the action names a number."""
 
@@ -74,9 +74,9 @@ class Before(Struct, frozen=True):
     steps: int
     settings: Settings
     reroll: int = 0
-    """Number of times that the token after the tip was drawn again."""
+    """Number of times that the next token was drawn again."""
     since: list[Record] = field(default_factory=list)
-    """Records since then; it grows."""
+    """Records since then; the list grows."""
 
 
 class LessonAction(Struct, frozen=True):
@@ -104,17 +104,17 @@ class LessonAction(Struct, frozen=True):
             raise LessonError(self.line, f"{self}: {error.args[0]}.", rule="action") from error
 
     def done(self, controller: Controller, before: Before) -> bool:
-        """True if it was done since."""
+        """True if the action was done since `before`."""
         return self.verb.done(self.given, controller, before)
 
     def left(self, controller: Controller, before: Before) -> LessonAction:
-        """The rest of it, if a part of it was done."""
+        """The rest of the action, if a part of it was done."""
         count = _COUNTS.get(self.name)
         done = count(controller, before) if count is not None else 0
         return replace(self, given=str(max(1, _times(self.given) - done))) if done else self
 
     def missed(self, controller: Controller, before: Before) -> str:
-        """A sentence on what was done instead; empty if nothing was, or a part of it."""
+        """A sentence on what was done instead; empty if nothing, or only a part of the action, was done."""
         if controller.timeline.tip != before.tip and self.name not in MOVING:
             return "That changed the text. It was undone: do what the line above says."
         return self.verb.missed(self.given, controller, before)
@@ -137,11 +137,11 @@ class Verb(Struct, frozen=True):
     done: Callable[[str, Controller, Before], bool]
     keys: Callable[[str], str]
     check: Callable[[str], object] = str
-    """Raises ValueError, with a sentence, where what it is given is wrong."""
+    """Raises ValueError, with a sentence, if the argument is wrong."""
     action: str = ""
-    """Id of the action whose key does all of it, also in a recording; empty if it takes several keys, or an engine."""
+    """Id of the screen action whose key does all of it, even in a recording; empty if there is no such key."""
     opens: str = ""
-    """Id of the action whose key begins it, where the card of a lesson takes that key otherwise."""
+    """Id of the screen action whose key begins it, if the card of a lesson would take that key otherwise."""
     missed: Callable[[str, Controller, Before], str] = lambda given, on, before: ""
     """See `LessonAction.missed`."""
 
@@ -206,7 +206,7 @@ def _redrawn(controller: Controller, before: Before) -> int:
 MOVING = ("step", "run", "back", "start", "choose", "type", "prompt", "round", "rounds")
 """Names of the actions that change the text."""
 _COUNTS = {"step": _moved, "back": _moved, "reroll": _redrawn}
-"""Number of presses so far of the actions that take several, by name."""
+"""Functions that count the presses so far, for the actions that take several, by name."""
 
 
 def _stepped(given: str, controller: Controller, before: Before) -> bool:
@@ -245,10 +245,10 @@ def _other_text(wanted: str, controller: Controller, before: Before) -> str:
 
 
 def settings_given(given: str) -> dict[str, object]:
-    """Settings as an action or a table has them: `temp=1.5 top_p=0.9`.
+    """Parse settings, such as `temp=1.5 top_p=0.9`.
 
     Raises:
-        ValueError: One of them is none, or out of range.
+        ValueError: One of them is not a setting, or is out of range.
     """
     values: dict[str, object] = {}
     for word in given.split():
@@ -290,15 +290,15 @@ def _set_keys(given: str) -> str:
 
 
 def given_text(given: str, name: str) -> str:
-    """The value of a setting as the action writes it."""
+    """The value of a setting, as written in the action."""
     return next(word.partition("=")[2] for word in given.split() if word.partition("=")[0] == name)
 
 
 def _grammar(given: str) -> Grammar | None:
-    """A grammar as an action has it: its kind and its text, the name of an example, or `off`.
+    """Parse a grammar: its kind and its text, `example` and a name, or `off`.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a valid grammar.
     """
     kind, _, text = given.partition(" ")
     if given == "off":
@@ -345,7 +345,7 @@ def _other_prompt(given: str, controller: Controller, before: Before) -> str:
 
 
 def _happened(kind: type[Record]) -> Callable[[str, Controller, Before], bool]:
-    """A test of whether a record of a kind came since."""
+    """A test of whether a record of a kind came since `before`."""
     return lambda given, controller, before: any(isinstance(each, kind) for each in before.since)
 
 
@@ -353,7 +353,7 @@ OTHER = "That was not what the line above asks for. Compare, and do it again."
 
 
 def _other(kind: type[Record]) -> Callable[[str, Controller, Before], str]:
-    """The sentence for something that ended, but not as the card asks for it."""
+    """A function with the sentence for something that was done, but not as the card asks for it."""
     happened = _happened(kind)
     return lambda given, controller, before: OTHER if happened(given, controller, before) else ""
 
@@ -362,10 +362,10 @@ def _other(kind: type[Record]) -> Callable[[str, Controller, Before], str]:
 
 
 def beam_settings(given: str) -> BeamSettings:
-    """Settings of a beam search as an action writes them: `width=4 max_tokens=16`.
+    """Parse settings of a beam search, such as `width=4 max_tokens=16`.
 
     Raises:
-        ValueError: One of them is none, or out of range.
+        ValueError: One of them is not a setting, or is out of range.
     """
     kinds: Mapping[str, type[int] | type[float]] = {"width": int, "max_tokens": int, "length_penalty": float}
     values: dict[str, float] = {}
@@ -399,16 +399,16 @@ def _beam_keys(given: str) -> str:
 
 
 def lens_of(timeline: Timeline) -> ReadLens:
-    """The question for what the layers would predict after the last token, as the lens's screen can show it, too."""
+    """The command that reads what the layers would predict after the last token; the lens's screen can show it, too."""
     best = timeline.next.candidates[:LENS_FOLLOWED] if timeline.next is not None else ()
     return ReadLens(timeline.tip, top=LENS_TOP, followed=tuple(each.id for each in best))
 
 
 class LessonView(Struct, Generic[Told], frozen=True):
-    """A view of the model's inside that a lesson opens, or reads a number of."""
+    """A view of the model's internals that a lesson opens or reads numbers from."""
 
     question: Callable[[Timeline], Command]
-    """About the last token."""
+    """Makes the command, which asks about the last token."""
     answer: type[Told]
 
 
@@ -418,7 +418,7 @@ LENS = LessonView(lens_of, LensRead)
 
 
 def _answered(kind: type[Record]) -> Callable[[str, Controller, Before], bool]:
-    """A test of whether the engine showed something of its inside since, beyond what the lesson itself asked for."""
+    """A test of whether a record of a kind came since, other than the answers to the lesson's own questions."""
 
     def answered(given: str, controller: Controller, before: Before) -> bool:
         asked = False  # the first answer after a question is the lesson's own
@@ -440,7 +440,7 @@ def _opened(name: str, help: str, view: LessonView[Told]) -> Verb:
 
 
 def _apart(given: str, controller: Controller) -> list[Command]:
-    """The question for the merges of the last word, as the screen asks it."""
+    """The command that traces the merges of the last word, as the screen sends it."""
     items = controller.timeline.items
     if (place := around(items, len(items))) is None:
         raise LookupError("the text has no word")
@@ -454,7 +454,7 @@ def _bits(given: str) -> int:
 
 
 def _compared(given: str, controller: Controller, before: Before) -> bool:
-    """True if a second model in so many bits was opened and has read the path."""
+    """True if a second model with this many bits was opened and has read the path."""
     timeline, quantized = controller.timeline, ""
     for record in before.since:
         if isinstance(record, LockstepOpened):
@@ -463,10 +463,10 @@ def _compared(given: str, controller: Controller, before: Before) -> bool:
 
 
 def _batch_given(given: str) -> tuple[bool, int]:
-    """The kind of a batch, true for static, and its lanes at once: of `static`, `continuous 2`.
+    """Parse a batch, such as `static` or `continuous 2`: True for static, and the number of lanes at once.
 
     Raises:
-        ValueError: It is neither.
+        ValueError: It is neither kind.
     """
     kind, _, size = given.partition(" ")
     if kind not in ("static", "continuous"):
@@ -475,7 +475,7 @@ def _batch_given(given: str) -> tuple[bool, int]:
 
 
 def _batch(given: str, controller: Controller) -> list[Command]:
-    """A batch of the session's own prompt and of those that the form has beside it."""
+    """A batch of the session's own prompt and of the form's example prompts."""
     static, size = _batch_given(given)
     own = controller.setup.prompt
     prompts = (LanePrompt(own.text, own.chat, own.system, own.options), *map(LanePrompt, batch.EXAMPLES))
@@ -483,7 +483,7 @@ def _batch(given: str, controller: Controller) -> list[Command]:
 
 
 def _batched(given: str, controller: Controller, before: Before) -> bool:
-    """True if a batch of this kind came to its end."""
+    """True if a batch of this kind has ended."""
     wanted, right = _batch_given(given), False
     for record in before.since:
         if isinstance(record, BatchOpened):
@@ -501,10 +501,10 @@ def _batch_keys(given: str) -> str:
 
 
 def _draft(given: str) -> SpeculationSettings:
-    """Draft and number of drafted tokens: `self-4bit 3`.
+    """Parse a draft and the number of drafted tokens, such as `self-4bit 3`.
 
     Raises:
-        ValueError: One of them is none.
+        ValueError: One of them is not valid.
     """
     draft, _, number = given.partition(" ")
     try:
@@ -514,7 +514,7 @@ def _draft(given: str) -> SpeculationSettings:
 
 
 def _rounds(given: str, controller: Controller, before: Before) -> list[DraftRound]:
-    """The rounds since that were taken with this draft."""
+    """The rounds that were taken with this draft since `before`."""
     wanted, rounds = _draft(given), [each for each in before.since if isinstance(each, DraftRound)]
     return [each for each in rounds if each.stage == "taken" and each.settings == wanted]
 
@@ -548,23 +548,23 @@ def contrast(toward: str = "", away: str = "") -> Contrast:
 
 
 def making(of: Contrast, timeline: Timeline) -> protocol.MakeDirection:
-    """The question that makes a direction in the middle of the model, as the screen asks it."""
+    """The command that makes a direction in the middle of the model, as the screen sends it."""
     layers = timeline.facts.layers if timeline.facts is not None else 1
     return protocol.MakeDirection(layers // 2, of.toward, of.away, name=of.name)
 
 
 def sweeping(direction: Direction, timeline: Timeline) -> protocol.SweepStrengths:
-    """The question for what a direction does at the last token, as the screen asks it."""
+    """The command that measures what a direction does at the last token, as the screen sends it."""
     best = timeline.next.candidates if timeline.next is not None else ()
     token, other = (best[at].id if at < len(best) else None for at in followed(direction.name, best))
     return protocol.SweepStrengths(timeline.tip, direction, direction.layer, token=token, other=other)
 
 
 def _texts(given: str) -> Contrast:
-    """The texts that an action gives: `example`, or two with a slash between them.
+    """Parse the texts of a direction: `example`, or two with a slash between them.
 
     Raises:
-        ValueError: It gives none.
+        ValueError: It is neither.
     """
     if given == "example":
         return EXAMPLE
@@ -583,7 +583,7 @@ def _steering_keys(given: str) -> str:
 
 
 def _made(given: str, controller: Controller, before: Before) -> bool:
-    """True if a direction was made of these texts."""
+    """True if a direction was made from these texts."""
     of = _texts(given)
     made = (each for each in before.since if isinstance(each, DirectionMade))
     return any((each.toward, each.away) == (of.toward, of.away) for each in made)
@@ -732,14 +732,14 @@ VERBS: dict[str, Verb] = {
     ),
     "lens": _opened("lens", "Show what each layer would predict after the last token.", LENS),
 }  # fmt: skip
-"""The list, by name."""
+"""The actions, by name."""
 
 
 def action(source: str, line: int) -> LessonAction:
     """Read an action.
 
     Raises:
-        LessonError: It isn't listed, or is given what it can't take.
+        LessonError: It isn't listed, or its argument is wrong.
     """
     name, _, given = source.partition(" ")
     if name not in VERBS:

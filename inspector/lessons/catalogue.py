@@ -25,7 +25,7 @@ ORDER = (
     "pieces", "one-loop", "the-draw", "filters-and-order", "the-cache", "repetition", "ending", "beams", "looking-back",
     "grammar", "switch-off", "four-bits", "merges", "batching", "speculation", "steering", "learning",
 )  # fmt: skip
-"""Ids in the order of the list."""
+"""Ids of the lessons, in the order of the list."""
 ENDING = ".trace.zst"
 """Ending of a recording's name."""
 
@@ -40,7 +40,7 @@ class Listed(Struct, frozen=True):
 
     @property
     def trace(self) -> Path:
-        """Its recording; it may not be there."""
+        """The path of its recording, which may not exist."""
         return recording_of(self.path)
 
 
@@ -50,8 +50,8 @@ def recording_of(path: Path) -> Path:
 
 
 def of_recording(trace: Path) -> Listed | None:
-    """The lesson that a trace is the recording of, by the file beside it; None if it is of no lesson."""
-    from inspector.lessons.reading import begins  # reads lessons: for who asks for one
+    """The lesson of a recording, from the file beside it; None if it is not the recording of a lesson."""
+    from inspector.lessons.reading import begins  # imported only if needed
 
     path = trace.with_name(trace.name.removesuffix(ENDING) + ".md")
     if not trace.name.endswith(ENDING) or not path.is_file() or not begins(path):
@@ -60,7 +60,7 @@ def of_recording(trace: Path) -> Listed | None:
 
 
 def is_name(name: str) -> bool:
-    """True if a name is one of a lesson: its number, its id or title, or a file's that ends in .md."""
+    """True if a name is a lesson's number, id or title, or the name of a file that ends in .md."""
     return name.endswith(".md") or named(name, shipped()) is not None
 
 
@@ -73,10 +73,10 @@ def shipped() -> list[Listed]:
 
 
 def listed(path: Path) -> Listed:
-    """A lesson of a file.
+    """The lesson in a file.
 
     Raises:
-        EngineError: It can't be read, or is none.
+        EngineError: It can't be read, or is not a lesson.
     """
     from inspector.lessons.reading import read
 
@@ -84,10 +84,10 @@ def listed(path: Path) -> Listed:
 
 
 def new_lesson(title: str) -> str:
-    """The text of a lesson to begin with, which works as it is: two beats on the bundled model.
+    """The text of a first lesson for an author to change; it works as it is: two beats on the bundled model.
 
     Args:
-        title: Of the lesson.
+        title: Title of the lesson.
     """
     text = Path(__file__).with_name("new.md").read_text(encoding="utf-8")
     return text.replace('"TITLE"', json.dumps(title, ensure_ascii=False))
@@ -97,7 +97,7 @@ def find(name: str) -> Listed:
     """A lesson by its number, its id or its title, as the list has them, or the path of its file.
 
     Raises:
-        EngineError: There is none.
+        EngineError: There is no such lesson.
     """
     if (each := named(name, shipped())) is not None:
         return each
@@ -114,16 +114,16 @@ def find(name: str) -> Listed:
 
 
 def named(name: str, among: Iterable[Listed]) -> Listed | None:
-    """The lesson with a number, id or title, in capitals or not; None if there is none."""
+    """The lesson with a number, id or title, ignoring case; None if there is no match."""
     wanted = " ".join(name.casefold().split())
     return next((each for each in among if wanted == str(each.number) or called(wanted, each.lesson)), None)
 
 
 def called(name: str, lesson: Lesson) -> bool:
-    """True if a lesson is called so: by its id, also with blanks, or by its title.
+    """True if a name is a lesson's id, also with spaces instead of hyphens, or its title.
 
     Args:
-        name: In small letters, with single blanks.
+        name: In lower case, with single spaces.
         lesson: The lesson.
     """
     return name in (lesson.id, lesson.id.replace("-", " "), lesson.title.casefold())
@@ -132,7 +132,7 @@ def called(name: str, lesson: Lesson) -> bool:
 # ---- progress: kept between runs of the program, and never needed to begin a lesson --------------
 
 LARGEST = 2**20
-"""Bytes of the file."""
+"""Most bytes of the file."""
 MOST_LESSONS, MOST_BEATS = 500, 1000
 
 
@@ -144,7 +144,7 @@ class LessonProgress(Struct, frozen=True):
     right: Mapping[int, bool] = field(default_factory=dict)
     """True for each beat whose last prediction was right."""
     done: bool = False
-    """True if it was gone through to its end once."""
+    """True if the lesson was completed once."""
 
 
 def file() -> Path:
@@ -156,21 +156,21 @@ class Progress:
     """The progress of all lessons.
 
     Args:
-        path: The file; None for that of the user. It need not exist.
+        path: The file, which need not exist; None for the user's.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path or file()
 
     def read(self) -> dict[str, LessonProgress]:
-        """All that is known, by the lesson's id; nothing if the file can't be read: it is only progress."""
+        """The progress in each lesson, by its id; empty if the file can't be read."""
         try:
             return msgspec.json.decode(read_regular(self._path, LARGEST), type=dict[str, LessonProgress])
         except (OSError, PathError, ValueError, msgspec.MsgspecError, RecursionError):
             return {}
 
     def keep(self, id: str, progress: LessonProgress) -> None:
-        """Save the progress in a lesson; a lesson that was done stays done.
+        """Save the progress in a lesson; a lesson that was completed before stays so.
 
         Raises:
             PathError: The file can't be written.

@@ -1,4 +1,4 @@
-"""True if a lesson works: its rules without a model, then all its beats gone through on the model."""
+"""Checks that a lesson works: first the rules that need no model, then all its beats on the model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from inspector.lessons.values import Value, near_draw
 OWN_DTYPES = ("file", "float32")
 """The types that the program may choose by itself for a model."""
 MEASURED = ("probability", "bits", "number", "ms", "times", "draw")
-"""Units of numbers that are equal by no accident."""
+"""Units of numbers that are never equal by accident."""
 
 
 class Finding(Struct, frozen=True):
@@ -47,7 +47,6 @@ class Examination:
     dtype: str = ""
     """The type of the computation."""
     fingerprint: str = ""
-    """The model's fingerprint."""
     findings: list[Finding] = field(default_factory=list)
     faults: Faults = field(default_factory=Faults)
 
@@ -56,8 +55,8 @@ def read_checked(text: str, id: str) -> tuple[Lesson | None, list[LessonError]]:
     """Read a lesson, and check all that needs no model.
 
     Args:
-        text: Of its file.
-        id: Of the lesson.
+        text: Text of its file.
+        id: Id of the lesson.
 
     Returns:
         The lesson, None if it can't be read; and its faults, in the order of the lines.
@@ -74,13 +73,13 @@ def check_live(
     """Go through a lesson on its model, once with each type.
 
     Args:
-        lesson: One without static faults.
+        lesson: A lesson without static faults.
         load: How the model is loaded.
-        dtypes: Of the computation, as `--dtype` has them.
-        tell: Called with what is being done.
+        dtypes: Types of the computation, as for `--dtype`.
+        tell: Called with a line of progress.
 
     Returns:
-        The runs; and what is wrong, in the order of the lines, each fault once.
+        The runs; and the faults, in the order of the lines, each once.
 
     Raises:
         EngineError: The model can't be loaded.
@@ -119,7 +118,7 @@ def examine(session: HeadlessSession, lesson: Lesson) -> Examination:
 
 
 def _differences(runs: Sequence[Examination]) -> Iterable[LessonError]:
-    """Answers that are not the same in each type."""
+    """The faults of answers that differ between types."""
     for findings in zip(*(run.findings for run in runs), strict=False):
         rights = {each.right.text: run.dtype for each, run in zip(findings, runs, strict=True) if each.right}
         if len(rights) > 1:
@@ -138,7 +137,6 @@ class _Walk:
         self._session, self._play, self._found = session, play, found
 
     def go(self) -> None:
-        """Go through all beats."""
         for number in range(len(self._play.lesson.beats)):
             self._play.begin(number)
             try:
@@ -146,7 +144,7 @@ class _Walk:
             except LessonError as error:
                 self._found.faults.found.append(error)
                 if error.rule in ("action", "ends"):
-                    return  # where the beats after it would begin is not known
+                    return  # it is not known where the next beat would begin
 
     def _beat(self, beat: Beat) -> None:
         play = self._play
@@ -166,7 +164,7 @@ class _Walk:
         self._check_look(beat)
 
     def _act(self, beat: Beat) -> None:
-        """Have done what the learner would do; where nothing more happens, that was not all."""
+        """Do the learner's actions; it is a fault if the session becomes idle before they are done."""
         play = self._play
         play.do_it()
         session = self._session
@@ -189,10 +187,10 @@ class _Walk:
             line = beat.act[0].line if beat.act and self._play.phase is LessonPhase.ACTING else beat.line
             raise LessonError(line, failure.message, failure.hint, "action")
 
-    # ---- what it came to --------------------------------------------------------------------
+    # ---- the answer -------------------------------------------------------------------------
 
     def _answer(self, beat: Beat, value: Value | None) -> Option | None:
-        """The one option that holds the answer; tell where it isn't one, or not safely."""
+        """The one option that holds the answer; adds a fault if there isn't exactly one, or if it isn't safe."""
         if beat.question is None or value is None:
             return None
         line, faults = beat.question.answer.line, self._found.faults
@@ -218,7 +216,7 @@ class _Walk:
         return holding[0]
 
     def _near(self, answer: Expression) -> str:
-        """The reason that an answer rests on a token that may differ elsewhere; empty if it is safe."""
+        """The reason that a token of an answer may differ on another machine; empty if it is safe."""
         steps = self._session.controller.timeline.completion
         for about in tokens(answer):
             what, _, number = about.partition(" ")
@@ -240,7 +238,7 @@ class _Walk:
     def _check_hidden(
         self, beat: Beat, seen: Sequence[tuple[Expression, Value]], answer: Value, right: Option
     ) -> None:
-        """See that no value on show was the answer."""
+        """Check that no value shown before the reveal was the answer."""
         asked = beat.question.text if beat.question is not None else None
         words = "".join(part for part in asked.parts if isinstance(part, str)) if asked is not None else ""
         named = right.text.casefold() in words.casefold()
@@ -254,7 +252,7 @@ class _Walk:
                 self._found.faults.add(expression.line, message, "Move it to the reveal.", "hidden")
 
     def _check_look(self, beat: Beat) -> None:
-        """See that what is looked at is there, and is the last token where the reveal speaks of that."""
+        """Check that the selected token exists, and that it is the one that the reveal speaks of."""
         timeline = self._session.controller.timeline
         slot = beat.slot(timeline)
         line = beat.why[0].line if beat.why else beat.line
@@ -269,7 +267,7 @@ class _Walk:
             self._found.faults.add(spoken[0][0].line, message, f'Write look = "{look}".', "look")
 
     def _slot(self, about: str) -> int | None:
-        """The slot of a token that the reveal speaks of; None for the one to come."""
+        """The slot of a token that the reveal speaks of; None for the next token."""
         timeline = self._session.controller.timeline
         if about in SOUGHT:
             step: Step = FUNCTIONS[about].call(self._play.scope)
@@ -286,10 +284,10 @@ def find_seed(
     """Look for a seed with which nothing is wrong.
 
     Args:
-        lesson: One without static faults.
+        lesson: A lesson without static faults.
         load: How the model is loaded.
-        seeds: In the order in which they are tried.
-        tell: Called with each seed and how much is wrong with it.
+        seeds: Seeds to try, in this order.
+        tell: Called with each seed and the number of its faults.
 
     Returns:
         The seed and its run; None if no seed will do.

@@ -1,8 +1,8 @@
 """Courses: lessons in the order in which a teacher gives them, with a time and talking points for each.
 
-A course brings no way of teaching of its own: each of its parts is a lesson, and so are its exercises. The progress
-in it follows from the lessons that the learner finished, in the course or outside of it. Its file is TOML, a table
-`[[part]]` for each lesson; it is bounded as a lesson's file is, since it may come from a stranger.
+A course consists of lessons only; its exercises are lessons, too. The progress in it follows from the lessons that the
+learner completed, in the course or outside it. Its file is TOML, with a table `[[part]]` for each lesson; its size is
+limited like that of a lesson's file, since it may come from a stranger.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from inspector.lessons.errors import Faults, LessonError
 from inspector.lessons.reading import TomlTable, text_of
 
 ORDER = ("how-an-llm-writes", "inference-engineering", "interpretability")
-"""Ids in the order of the list."""
+"""Ids of the courses, in the order of the list."""
 ENDING = ".toml"
 HEAD = ("title", "about", "audience", "prepare")
-"""Names before the first part."""
+"""Keys before the first part."""
 PART = ("lesson", "minutes", "say", "discuss")
-"""Names in a part."""
+"""Keys in a part."""
 PART_BEGINS = "[[part]]"
 MOST_PARTS, MOST_POINTS, LONGEST = 40, 12, 400
-"""Parts of a course, points of one list, and characters of a text."""
+"""Most parts of a course, points of a list, and characters of a text."""
 
 
 class CoursePart(Struct, frozen=True):
-    """One lesson of a course, as it is given."""
+    """One lesson of a course, with the teacher's notes."""
 
     listed: Listed
     minutes: float
-    """Minutes of the class: the lesson's own, and those of the talk around it."""
+    """Minutes in class: the lesson's own, and those of the talk around it."""
     say: tuple[str, ...] = ()
     """Talking points for the teacher."""
     discuss: tuple[str, ...] = ()
-    """Questions to the class afterwards, which no run decides."""
+    """Questions for the class afterwards, which no run answers."""
 
 
 class Course(Struct, frozen=True):
-    """Some lessons in their order."""
+    """Lessons in the order in which they are taken."""
 
     id: str
     """Name of its file, without the ending."""
@@ -66,11 +66,11 @@ class Course(Struct, frozen=True):
         return sum(part.listed.lesson.minutes for part in self.parts)
 
     def done(self, progress: Mapping[str, LessonProgress]) -> int:
-        """The number of its lessons that the learner finished."""
+        """The number of its lessons that the learner completed."""
         return sum(_is_done(part, progress) for part in self.parts)
 
     def next(self, progress: Mapping[str, LessonProgress]) -> int:
-        """Place of the first part that isn't done, from 0; of the first one where all are."""
+        """Place of the first part that isn't done, from 0; 0 if all are done."""
         left = (place for place, part in enumerate(self.parts) if not _is_done(part, progress))
         return next(left, 0)
 
@@ -81,7 +81,7 @@ class Course(Struct, frozen=True):
             name: Its number in the course, from 1, or its lesson's id or title.
 
         Raises:
-            EngineError: There is none.
+            EngineError: There is no such part.
         """
         wanted = " ".join(name.casefold().split())
         for place, part in enumerate(self.parts):
@@ -96,7 +96,7 @@ def _is_done(part: CoursePart, progress: Mapping[str, LessonProgress]) -> bool:
 
 
 class CoursePlace(Struct, frozen=True):
-    """A part of a course that is gone through."""
+    """A part of a course that is being taken."""
 
     course: Course
     place: int
@@ -104,7 +104,7 @@ class CoursePlace(Struct, frozen=True):
 
     @property
     def listed(self) -> Listed:
-        """The lesson."""
+        """The lesson of the part."""
         return self.course.parts[self.place].listed
 
     @property
@@ -131,7 +131,7 @@ def find_course(name: str) -> Course:
     """A course by its id or its title, or the path of its file.
 
     Raises:
-        EngineError: There is none, or its file has a fault.
+        EngineError: There is no such course, or its file has a fault.
     """
     wanted = " ".join(name.casefold().split())
     if wanted.endswith(ENDING):
@@ -149,10 +149,10 @@ def _known() -> dict[str, Listed]:
 
 
 def read_course(path: Path) -> tuple[Course | None, list[LessonError]]:
-    """Read as much of a course's file as can be read, and all that is wrong with it.
+    """Read a course's file as far as possible; returns the course, if any, and the faults.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
 
     Raises:
         PathError: It can't be read.
@@ -180,11 +180,11 @@ def _read(path: Path, known: Mapping[str, Listed]) -> Course:
 
 
 def draft(text: str, path: Path, known: Mapping[str, Listed]) -> tuple[Course | None, list[LessonError]]:
-    """Read as much of a course as can be read: what there is of it, and all that is wrong.
+    """Read a course as far as possible; returns the course, if any, and the faults.
 
     Args:
-        text: Of its file.
-        path: Of its file: lessons of its own are beside it.
+        text: Text of its file.
+        path: Path of its file, beside which its own lessons are.
         known: The lessons of the list, by id.
     """
     faults = Faults()
@@ -212,7 +212,7 @@ def _course(text: str, path: Path, known: Mapping[str, Listed], faults: Faults) 
 
 
 def _tables(text: str) -> list[tuple[str, int]]:
-    """The head and the parts, each with the lines of the file before it."""
+    """The head and the parts, each with the number of lines before it in the file."""
     tables: list[tuple[list[str], int]] = [([], 0)]
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         if line.strip() == PART_BEGINS:
@@ -239,7 +239,7 @@ def _part(source: str, before: int, path: Path, known: Mapping[str, Listed], fau
 
 
 def _lesson(name: str, line: int, path: Path, known: Mapping[str, Listed]) -> Listed:
-    """A lesson of the list, or a file beside the course's: a course from a stranger names no other."""
+    """A lesson of the list, or a file beside the course's: a course, perhaps from a stranger, can open no other."""
     if name.endswith(".md") and Path(name).name == name:
         try:
             return listed(path.with_name(name))

@@ -35,15 +35,15 @@ class Left(Exception):
 
 
 class LessonDialogue:
-    """Tells a lesson line by line, and reads what is answered.
+    """Writes a lesson line by line, and reads the answers.
 
     Args:
-        session: Where it takes place.
-        play: The lesson; not begun.
-        ask: Writes a prompt and returns the line that is answered, None at the end of the input.
+        session: The lesson's session.
+        play: The lesson, not begun yet.
+        ask: Writes a prompt and returns the line of the answer, None at the end of the input.
         tell: Writes a line.
-        beat: The one to begin with, from 0.
-        keep: Called once a beat is revealed, whenever a beat begins, and at the end.
+        beat: The beat to begin with, from 0.
+        keep: Called when a beat is revealed, when the next one begins, and at the end; saves the progress.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class LessonDialogue:
         """Go through the lesson.
 
         Returns:
-            Whether it came to its end.
+            Whether it was completed.
 
         Raises:
             LessonError: It can't continue.
@@ -86,7 +86,11 @@ class LessonDialogue:
             self._tell(line)
 
     def _answer(self, prompt: str) -> str:
-        """A line; asks again after a hint."""
+        """Ask for a line, and again after a hint.
+
+        Raises:
+            Left: The learner leaves, or the input has ended.
+        """
         while True:
             answer = self._ask(prompt)
             if answer is None or answer.strip().casefold() == LEAVE:
@@ -121,7 +125,7 @@ class LessonDialogue:
         self._look(revealed=False)
 
     def _look(self, revealed: bool) -> None:
-        """Tell the contents of the screen, except for those that are hidden until the reveal."""
+        """Write the contents of the screen, except for those that are hidden until the reveal."""
         beat, timeline = self._play.beat, self._session.controller.timeline
         if revealed or "text" not in beat.hide:
             self._tell(f"Text so far: {text_so_far(timeline) or 'none'}")
@@ -179,11 +183,11 @@ class LessonDialogue:
 
 CANDIDATES, STEPS, CONTINUATIONS, PARTS_OFF, ROUNDS = 5, 8, 3, 5, 3
 LONGEST = 600
-"""Characters of the text so far: its end."""
+"""Most characters of the text so far, from its end."""
 
 
 def text_so_far(timeline: Timeline) -> str:
-    """The text on show, printable; its end, where it is long."""
+    """The current text, printable; only its end if it is long."""
     text = "".join(each.text for each in timeline.items)
     return visible(text if len(text) <= LONGEST else f"…{text[-LONGEST:]}")
 
@@ -195,16 +199,16 @@ def panel(
 
     Args:
         show: Its id.
-        timeline: The session's.
-        slot: The token that is looked at; None for the one to come.
-        since: What happened in this beat, and what was answered to its questions.
-        told: Whether what was picked may be told.
+        timeline: The session's timeline.
+        slot: Slot of the selected token; None for the next token.
+        since: The records of this beat, and the answers to its questions.
+        told: Whether the picked token may be shown.
     """
     yield from PANELS_AS_TEXT.get(show, _candidates)(timeline, slot, since, told)
 
 
 def _looked_at(timeline: Timeline, slot: int | None) -> tuple[Distribution | None, str]:
-    """The distribution at the token that is looked at, and what it is about."""
+    """The distribution at the selected token, and the words that say which token it is."""
     if slot is None or slot not in timeline.completion_slots:
         return timeline.next, "next"
     step = timeline.completion[timeline.completion_slots.index(slot)]
@@ -351,4 +355,4 @@ PANELS_AS_TEXT: Mapping[str, Callable[[Timeline, int | None, Sequence[Record], b
     "steering": _steering,
     "training": _text,
 }
-"""The lines of panels and tools by id; for all others the candidates."""
+"""The lines of panels and tools by id; all others have those of the candidates."""

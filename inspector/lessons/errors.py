@@ -1,4 +1,4 @@
-"""The faults of a lesson: where, and how to mend them."""
+"""The faults of a lesson: where they are, and how to mend them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class LessonError(EngineError):
     """A lesson that can't be used as it is.
 
     Args:
-        line: In its file, from 1.
+        line: Line in its file, from 1.
         message: What is wrong, as a sentence.
-        hint: What would mend it, as a sentence.
+        hint: How to mend it, as a sentence.
         rule: Name of the rule that it breaks.
     """
 
@@ -26,7 +26,7 @@ class LessonError(EngineError):
         self.line, self.rule = line, rule
 
     def at(self, path: str) -> str:
-        """As a compiler would say it: file, line, what is wrong, what would mend it."""
+        """The fault as compilers write one: file, line, message, hint."""
         return f"{path}:{self.line}: {self.message} {self.hint}".rstrip()
 
 
@@ -37,7 +37,7 @@ class Faults:
         self.found: list[LessonError] = []
 
     def of(self, read: Callable[[], Read], otherwise: Read) -> Read:
-        """Read a part; where it can't be read, that is a fault and something else stands for it."""
+        """Read a part; if it can't be read, add the fault and return `otherwise`."""
         try:
             return read()
         except LessonError as error:
@@ -45,11 +45,10 @@ class Faults:
             return otherwise
 
     def add(self, line: int, message: str, hint: str, rule: str) -> None:
-        """One more."""
         self.found.append(LessonError(line, message, hint, rule))
 
     def each(self, read: Callable[[Source], Read], sources: Iterable[Source]) -> tuple[Read, ...]:
-        """Read several parts; those that can't be read are left out."""
+        """Read several parts; those that can't be read are left out, and their faults are added."""
         made: list[Read] = []
         for source in sources:
             try:

@@ -1,9 +1,9 @@
-"""Expressions over the records of a run: a fixed list of functions, read by a parser of ours, never evaluated as code.
+"""Expressions over the records of a run: calls of a fixed list of functions, never evaluated as code.
 
-An expression is a function, with or without arguments, and one of the fields of what it gives: `next.entropy`,
-`step(3).text`, `whatif(temp=1.5).picked`. Numbers are added, subtracted, multiplied, divided and compared; a value that
-the beat or an earlier one keeps stands there by its name. Python's own parser makes the tree of it; whatever isn't
-listed here is refused, and nothing of it is ever run.
+An expression is a function, with or without arguments, and one of the fields of its result: `next.entropy`,
+`step(3).text`, `whatif(temp=1.5).picked`. Numbers can be added, subtracted, multiplied, divided and compared; a value
+that this beat or an earlier one keeps is written by its name. Python's own parser makes the syntax tree; nodes that
+aren't listed here are refused, and nothing is executed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from inspector.lessons.quantities import FUNCTIONS, Scope
 from inspector.lessons.values import FORMS, NEAR_BORDER, NEAR_TIMED, Value
 
 LONGEST, DEEPEST = 200, 12
-"""Characters of an expression, and levels of its tree: a parser of deep ones ends the process."""
+"""Most characters of an expression, and levels of its tree: Python's parser crashes on very deep ones."""
 MOST_VALUES = 40
 """The most expressions in one text."""
 
 
 class Subject(Struct, frozen=True):
-    """Something with fields that a function gave."""
+    """The result of a function, which has fields."""
 
     kind: SubjectKind
     of: Any
@@ -50,7 +50,7 @@ class Expression(Struct, frozen=True):
         """Its value in a run.
 
         Raises:
-            LessonError: It has none here, with the reason.
+            LessonError: It has no value here; the message says why.
             Unanswered: The engine has to be asked first.
         """
         return self._value(self._found(self.tree, scope))
@@ -188,11 +188,11 @@ def expression(source: str, line: int) -> Expression:
     """Read an expression.
 
     Args:
-        source: As the file has it.
-        line: Where it stands.
+        source: Text of the expression in the file.
+        line: Its line in the file.
 
     Raises:
-        LessonError: It is none, or it calls what isn't listed.
+        LessonError: It can't be parsed, or has something that isn't listed.
     """
     if len(source) > LONGEST:
         raise LessonError(
@@ -211,7 +211,7 @@ _EXAMPLE = "One looks like this: step(3).entropy."
 
 
 class _Signed(ast.NodeTransformer):
-    """Makes one constant of a minus and a number, so that a call can be given it."""
+    """Makes one constant from a minus and a number, as the arguments of a call must be constants."""
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         match node:
@@ -222,7 +222,7 @@ class _Signed(ast.NodeTransformer):
 
 
 def _check(node: ast.AST, source: str, line: int, depth: int) -> None:
-    """See that all parts of a tree are listed."""
+    """Check that all nodes of a tree are listed."""
     listed = (
         (isinstance(node, ast.Constant) and isinstance(node.value, str | int | float))
         or isinstance(node, ast.Name | ast.Attribute)
@@ -241,7 +241,7 @@ def _check(node: ast.AST, source: str, line: int, depth: int) -> None:
 
 
 def _plain(call: ast.Call) -> bool:
-    """True if it calls a function of the list by name, with constants."""
+    """True if a call names its function, and its arguments are constants."""
     constants = (*call.args, *(each.value for each in call.keywords))
     named = all(each.arg is not None for each in call.keywords)
     return (
@@ -255,7 +255,7 @@ def _plain(call: ast.Call) -> bool:
 
 
 class Template(Struct, frozen=True):
-    """A text whose numbers are those of the run: `The draw stays at {next.draw:.3}.`"""
+    """A text with values of the run: `The draw stays at {next.draw:.3}.`"""
 
     parts: tuple[str | tuple[Expression, str], ...]
     """Texts, and expressions with their forms."""
@@ -281,7 +281,7 @@ def template(text: str, line: int) -> Template:
     """Read a text with expressions in braces.
 
     Raises:
-        LessonError: One of them is none, or asks for a form that isn't listed.
+        LessonError: An expression is not valid, or its form isn't listed.
     """
     parts: list[str | tuple[Expression, str]] = []
     end = 0
@@ -298,7 +298,7 @@ def template(text: str, line: int) -> Template:
 
 
 def _spaced(text: str) -> str:
-    """On one line, with single spaces."""
+    """The text on one line, with single spaces."""
     return re.sub(r"\s+", " ", text)
 
 

@@ -1,4 +1,4 @@
-"""A lesson without a screen: its session, live or recorded, its recording, checks and the plain dialogue."""
+"""A lesson without a screen, as checks, recordings and the plain dialogue run it: live, or from its recording."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ PATIENCE = 300.0
 
 
 class HeadlessSession:
-    """A session whose records are taken in as they are waited for.
+    """A session that applies its records only while a caller waits for something.
 
     Args:
-        controller: Of it.
-        turn: Takes in what came, waiting a moment for it; returns whether anything came.
+        controller: The session's controller.
+        turn: Waits a moment for records and applies them; returns whether any came.
     """
 
     def __init__(self, controller: Controller, turn: Callable[[], bool]) -> None:
         self.controller, self._turn = controller, turn
 
     def until(self, condition: Callable[[], bool], each: Callable[[], None] = lambda: None) -> None:
-        """Take in records until a condition holds.
+        """Apply records until a condition holds.
 
         Args:
-            condition: Looked at after each.
-            each: Called before each look.
+            condition: Checked after each turn.
+            each: Called before each check.
 
         Raises:
-            EngineError: Nothing came for a long time.
+            EngineError: No record came for `PATIENCE` seconds.
         """
         last = time.monotonic()
         each()
@@ -76,11 +76,11 @@ def engine_session(
 
     Args:
         load: The model.
-        settings: Of the sampler.
-        make: Makes the engine, given what receives its records.
+        settings: Settings of the sampler.
+        make: Makes the engine from the function that receives its records.
 
     Raises:
-        EngineError: It can't be loaded.
+        EngineError: The model can't be loaded.
     """
     queue: SimpleQueue[Received] = SimpleQueue()
     engine = make(queue.put)
@@ -155,7 +155,7 @@ def settle(session: HeadlessSession, play: LessonPlay, *phases: LessonPhase) -> 
     """Wait until the lesson is in one of some phases.
 
     Raises:
-        LessonError: It can't continue.
+        LessonError: The lesson can't continue.
     """
     session.until(lambda: play.problem is not None or play.phase in (phases or SETTLED), play.tick)
     if play.problem is not None:
@@ -172,22 +172,22 @@ def record(
 
     Args:
         lesson: The lesson.
-        path: Of the trace; replaced, if it is there.
+        path: Path of the trace, which is replaced if it exists.
         load: How its model is loaded.
         tell: Called with each beat's title.
 
     Returns:
-        Bytes of the file.
+        The size of the file, in bytes.
 
     Raises:
-        LessonError: The lesson can't be gone through.
+        LessonError: The lesson can't be completed.
         EngineError: The model can't be loaded, or the file can't be written.
     """
     with live_session(load, lesson) as session, recording(session, path, lesson.model, tell):
         play, client, known = live_play(session, lesson), session.controller.client, set[int]()
 
         def settled(*phases: LessonPhase) -> None:
-            """Have the row of logits recorded where beats begin and end: a learner tries settings there."""
+            """Settle, and record the logits where beats begin and end, as a learner may try settings there."""
             settle(session, play, *phases)
             timeline = session.controller.timeline
             if timeline.tip not in known and timeline.next is not None:
@@ -204,13 +204,13 @@ def record(
 def recording(
     session: HeadlessSession, path: Path, model: str, tell: Callable[[str], None] = lambda _: None
 ) -> Iterator[None]:
-    """Record a session from here on; at the end the trace is written.
+    """Record a session from here on, and write the trace at the end.
 
     Args:
-        session: Its model is loaded.
-        path: Of the trace; replaced, if it is there.
-        model: What the trace calls the model.
-        tell: Called with what the recorder says.
+        session: A session with a loaded model.
+        path: Path of the trace, which is replaced if it exists.
+        model: Name of the model in the trace, instead of its directory.
+        tell: Called with the recorder's messages.
 
     Raises:
         EngineError: The file can't be written.
@@ -230,10 +230,10 @@ def recording(
 def go_through(
     settle: Callable[..., None], play: LessonPlay, tell: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Go through all beats, each prediction the first option and each action done.
+    """Go through all beats: predict the first option of each question, and do each action.
 
     Args:
-        settle: Waits until the lesson is in one of some phases, or anywhere where it waits for the learner.
+        settle: Waits until the lesson is in one of the given phases; without any, until it waits for the learner.
         play: The lesson, begun.
         tell: Called with each beat's title, once it is revealed.
     """

@@ -54,14 +54,13 @@ class SubjectKind(Struct, frozen=True):
 
     name: str
     default: str
-    """The field that stands for all of it."""
+    """The field that an expression reads if it names none."""
     fields: Mapping[str, Field]
     of_text: str = ""
-    """The field that stands for all of it if the function was given a text; empty for `default`."""
+    """The same, if the function is called with an argument; empty for `default`."""
 
 
 def token(text: str, fragile: str = "", margin: str = "") -> Value:
-    """A token as a value."""
     return Value("token", text, "", fragile, margin=margin)
 
 
@@ -77,10 +76,10 @@ text = partial(Value, "text")
 
 
 def draw(value: float | None) -> Value:
-    """A place on the line that is drawn from.
+    """A place on the line from 0 to 1 on which a draw falls.
 
     Raises:
-        LookupError: There is none, as under greedy decoding.
+        LookupError: There was no draw, as in greedy decoding.
     """
     if value is None:
         raise LookupError("a draw was not recorded")
@@ -88,12 +87,10 @@ def draw(value: float | None) -> Value:
 
 
 def ms(milliseconds: float) -> Value:
-    """A time."""
     return Value("ms", milliseconds, timed=True)
 
 
 def times(ratio: float, timed: bool = False) -> Value:
-    """A ratio."""
     return Value("times", ratio, timed=timed)
 
 
@@ -104,7 +101,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def written(item: Item | Candidate | Piece) -> str:
-    """The characters of a token; its bytes, where it has none yet."""
+    """The characters of a token; its decoded bytes, if it has none yet."""
     return item.text or item.raw.decode("utf-8", "replace")
 
 
@@ -116,7 +113,7 @@ def _picked(distribution: Distribution) -> Candidate:
 
 
 def picked(distribution: Distribution) -> Value:
-    """The token that the sampler picked, and its distance from the next token."""
+    """The token that the sampler picked, with its distance from the next token."""
     return token(written(_picked(distribution)), near_draw(distribution), margin(distribution))
 
 
@@ -175,7 +172,7 @@ STAGE = SubjectKind("a stage of the sampler", "kept", {
 
 
 class Redrawn(Struct, frozen=True):
-    """Draws of one distribution."""
+    """Repeated draws from one distribution."""
 
     draws: tuple[Distribution, ...]
     text: str
@@ -183,7 +180,7 @@ class Redrawn(Struct, frozen=True):
 
     @property
     def texts(self) -> Counter[str]:
-        """The token of each, with how often it was drawn."""
+        """The drawn tokens, with the number of draws of each."""
         return Counter(written(_picked(each)) for each in self.draws)
 
     @property
@@ -209,10 +206,10 @@ REROLLS = SubjectKind("draws that were repeated", "most", {
 
 
 def grammar_of(distribution: Distribution) -> GrammarReading:
-    """The tokens that a grammar allows there.
+    """What the grammar allows at a distribution.
 
     Raises:
-        LookupError: There is none.
+        LookupError: No grammar is in force there.
     """
     if distribution.grammar is None:
         raise LookupError("no grammar holds there")
@@ -224,7 +221,7 @@ def _mass(reading: GrammarReading) -> Value:
 
 
 def _certain(step: Step) -> bool:
-    """True if a grammar left one text alone for a token."""
+    """True if a grammar left only one text for a token."""
     return step.choice.grammar is not None and step.choice.grammar.forced.startswith(step.raw)
 
 
@@ -238,7 +235,7 @@ GRAMMAR = SubjectKind("a grammar", "mass", {
 
 
 def _step_text(step: Step) -> Value:
-    """Its characters; another machine may take another token only where the sampler picked it."""
+    """The characters of a step; another machine may take a different token only if the sampler picked it."""
     fragile = near_draw(step.choice) if step.origin in ("greedy", "sampled") else ""
     return token(written(step), fragile, margin(step.choice))
 
@@ -275,7 +272,7 @@ class Merged(Struct, frozen=True):
 
     @property
     def pieces(self) -> tuple[bytes, ...]:
-        """Its pieces then."""
+        """The word's pieces after these merges."""
         return self.word.pieces(self.made)
 
     @property
@@ -283,7 +280,7 @@ class Merged(Struct, frozen=True):
         """Place of the last of these merges in the tokenizer's list, from 0 as on the screen.
 
         Raises:
-            LookupError: None was made.
+            LookupError: No merge was made.
         """
         if not self.made:
             raise LookupError("no merge was made")
@@ -294,7 +291,7 @@ class Merged(Struct, frozen=True):
         """The piece that the last of these merges made.
 
         Raises:
-            LookupError: None was made.
+            LookupError: No merge was made.
         """
         if not self.made:
             raise LookupError("no merge was made")
@@ -315,13 +312,13 @@ MERGED = SubjectKind("a word in merges", "text", {
 
 
 class Generated(Struct, frozen=True):
-    """The tokens generated on the path on show."""
+    """The tokens generated on the current path."""
 
     steps: tuple[Step, ...]
     words: int = 0
     """Occurrences of the text in question."""
     reason: str = ""
-    """The reason of its end; empty if it has not ended."""
+    """Why it ended; empty if it has not ended."""
     detail: str = ""
 
     @property
@@ -351,7 +348,7 @@ COMPLETION = SubjectKind("the completion", "length", {
 
 
 def _setting(of: object) -> Value:
-    """A number as it is, lists with commas."""
+    """The value of a setting: a number as it is, a list with commas."""
     if isinstance(of, int | float):
         return count(of) if isinstance(of, int) else number(of)
     return text(", ".join(map(str, of)) if isinstance(of, tuple) else str(of))
@@ -370,7 +367,7 @@ KV = SubjectKind("the KV cache", "bytes", {
 
 
 def _growth(steps: Sequence[RaceStep], cached: bool) -> Value:
-    """Milliseconds of a step in one lane: the last ones over the first ones, as its screen has them."""
+    """The time of the last steps of one lane over that of the first ones, as on the race's screen."""
     first, last = paces(steps, cached)
     return times(last / first, timed=True)
 
@@ -392,23 +389,23 @@ RACE = SubjectKind("a race", "equal", {
                    lambda of: number(max(each.largest_difference for each in of))),
 })  # fmt: skip
 
-# ---- several tokens with one forward: a batch, speculation ---------------------------------------
+# ---- several tokens with one forward pass: a batch, speculation ----------------------------------
 
 
 class RunBatch(Struct, frozen=True):
-    """A batch that came to its end."""
+    """A batch that has ended."""
 
     opened: BatchOpened
     totals: BatchTotals
     compared: tuple[LaneCompared, ...]
-    """Its lanes beside their prompts alone, if that was asked for."""
+    """The comparisons of its lanes with their prompts run alone, if that was done."""
 
     @property
     def equal(self) -> bool:
         """True if each prompt alone takes the same tokens.
 
         Raises:
-            LookupError: None was run alone.
+            LookupError: No prompt was run alone.
         """
         if not self.compared:
             raise LookupError("its prompts were not run alone")
@@ -469,7 +466,7 @@ class Searched(Struct, frozen=True):
 
     @property
     def shared(self) -> int:
-        """Tokens until it parts from greedy decoding."""
+        """Number of tokens before it diverges from greedy decoding."""
         pairs = zip(self.best.ids, self.greedy.ids, strict=False)
         return next((place for place, (own, other) in enumerate(pairs) if own != other), self._shorter)
 
@@ -478,10 +475,10 @@ class Searched(Struct, frozen=True):
         return min(self.best.length, self.greedy.length)
 
     def parted(self, hypothesis: Hypothesis) -> BeamNode:
-        """The token of one of the two where they part.
+        """The token of one of the two at which they diverge.
 
         Raises:
-            LookupError: They don't.
+            LookupError: They don't diverge.
         """
         if self.shared == self._shorter:
             raise LookupError("it doesn't part from greedy decoding")
@@ -517,7 +514,7 @@ class HeadRow(Struct, frozen=True):
     """The attention of one head."""
 
     weights: tuple[float, ...]
-    """On each position of the path."""
+    """The weight on each position of the path."""
     path: tuple[Item, ...]
 
     @property
@@ -534,7 +531,7 @@ HEAD = SubjectKind("a head", "text", {
 
 
 class LensLayer(Struct, frozen=True):
-    """The prediction of one layer at the token that is looked at."""
+    """The prediction of one layer at the last token."""
 
     column: LensColumn
     layer: int
@@ -564,7 +561,7 @@ LENS = SubjectKind("the lens at a layer", "top", {
 
 
 def _left(of: Intervened) -> list[Candidate]:
-    """The candidates with the interventions, the most probable first."""
+    """The candidates under the interventions, the most probable first."""
     return sorted((each.after for each in of.candidates), key=lambda each: each.rank)
 
 
@@ -611,20 +608,20 @@ STEERED = SubjectKind("a steered prediction", "top", {
 
 
 class Learned(Struct, frozen=True):
-    """A model at a step of its training, when it was looked at."""
+    """A model at a step of its training, as it was evaluated then."""
 
     steps: tuple[TrainedStep, ...]
-    """The last ones until then, whose mean is shown, as on the screen."""
+    """The last steps until then; their mean is shown, as on the screen."""
     look: TrainingLook
     parts: tuple[str, ...]
-    """The parts whose gradients are known."""
+    """The parts with known gradients."""
     parameters: int
     vocabulary: int
     """Tokens that it chooses among."""
 
     @property
     def pulled(self) -> str:
-        """The part whose gradient is the largest."""
+        """The part with the largest gradient."""
         norms = [_mean([each.norms[place] for each in self.steps]) for place in range(len(self.parts))]
         return part_label(self.parts[norms.index(max(norms))])
 
@@ -645,7 +642,7 @@ LEARNED = SubjectKind("a model that learns", "loss", {
     "tokens": ("tokens that it learned from until then", lambda of: count(of.steps[-1].tokens)),
 })  # fmt: skip
 
-# ---- what writes a logit, what is put into another text, what heads do --------------------------
+# ---- contributions to a logit, patching, what heads do ------------------------------------------
 
 
 class Written(Struct, frozen=True):
@@ -668,19 +665,19 @@ CONTRIBUTION = SubjectKind("a contribution", "logits", {
 
 
 class AnswerMoved(Struct, frozen=True):
-    """The layer from which the last token of a text holds the difference from a second text."""
+    """The layer after which the last token carries the difference between two texts."""
 
     pair: PairPatched
     layers: tuple[int, ...]
     shares: tuple[float, ...]
-    """The share of the other text's answer that comes with the activation put in at the last token, by layer."""
+    """The share of the other text's answer that comes with the activation patched into the last token, by layer."""
 
     @property
     def place(self) -> int:
         """Place of the first layer with more than half.
 
         Raises:
-            LookupError: There is none.
+            LookupError: There is no such layer.
         """
         found = next((place for place, share in enumerate(self.shares) if share > 0.5), None)
         if found is None:
@@ -699,7 +696,7 @@ PATCHED = SubjectKind("a pair of texts, patched", "layer", {
 
 
 class Does(Struct, frozen=True):
-    """The head that does something most."""
+    """The head with the highest score for something that heads do."""
 
     label: str
     layer: int
@@ -715,7 +712,7 @@ DOES = SubjectKind("what a head does", "score", {
 # ---- a second model -----------------------------------------------------------------------------
 
 SURE, UNSURE = 1.0, 2.0
-"""Bits of the first model's entropy: below the one it was sure of a token, from the other one on unsure."""
+"""Bits of the first model's entropy: below `SURE` it was sure of a token, from `UNSURE` on it was unsure."""
 Spans = Sequence[LockstepSpan]
 """Tokens that both models read whole."""
 
@@ -752,7 +749,7 @@ SECOND_MODEL = SubjectKind("both models", "kl", {
 
 
 def _parting(of: WaysParted) -> tuple[str, str]:
-    """The first passages that differ."""
+    """The first passages that differ, one of each model."""
     part = next(each for each in of.parts if not each.same)
     return part.text, part.other_text
 

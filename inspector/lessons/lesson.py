@@ -1,4 +1,4 @@
-"""A lesson as its file says it: beats in order, each with what it shows, asks and has the learner do."""
+"""A lesson as its file describes it: beats in order, each with what it shows and asks, and the learner's actions."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from engine.settings import Settings
 from inspector.lessons.values import NEAR_BORDER, NEAR_TIMED, Value
 from inspector.state.timeline import Timeline
 
-if TYPE_CHECKING:  # what reads and computes them is for a lesson that begins
+if TYPE_CHECKING:  # imported when a lesson begins
     from inspector.lessons.actions import LessonAction
     from inspector.lessons.expressions import Expression, Template
 
 _RANGE = r"^(?P<low>[-+.\d]*)\s*\.\.\s*(?P<high>[-+.\d]*)$"
 _TEST = r"\s*\{(?P<test>[^{}]*)\}\s*$"
 
-# ---- what may be shown and hidden, by its id on the screen: a test holds it against the registry ---
+# ---- what may be shown and hidden, by its id on the screen; a test compares it with the registry ---
 
 SOUGHT = ("least_sure", "least_allowed")
-"""Functions that look for a step of the completion."""
+"""Functions that search the completion for a step."""
 _TOKEN = frozenset({"step", "last", *SOUGHT})
 _SHARES = frozenset(
     f"next.{name}" for name in ("picked", "prob", "sampler_prob", "top", "top_prob", "second", "second_prob")
@@ -61,24 +61,23 @@ PARTS: Mapping[str, frozenset[str]] = {
 }
 """Parts of panels that `hide` may name besides the panels, in the same way."""
 HIDDEN: Mapping[str, frozenset[str]] = {**PANELS, **PARTS}
-"""The names that `hide` may have."""
+"""The names that `hide` accepts."""
 SCREENS = (
     "attention", "attribution", "batch", "beams", "breakpoints", "compare", "compare_kv", "experts", "facts", "find",
     "gradients", "interventions", "lens", "second_model", "look_ahead", "merges", "modules", "own_text", "patching",
     "positions", "profile", "prompt", "race", "sampling", "scores", "speculation", "steering", "training",
     "why",
 )  # fmt: skip
-"""Keys, by id, that open something to look at. A lesson's file presses no others: some delete, write or end."""
+"""Keys, by id, that open a view. A lesson's file can't press others: some delete, write or quit."""
 SHOWN = (*PANELS, *SCREENS)
-"""The names that `show` may have."""
+"""The names that `show` accepts."""
 
 PLAYED = ("step", "run")
-"""Actions whose keys play a recording on, too."""
+"""Actions with keys that also advance a recording."""
 
 # ---- the lesson ---------------------------------------------------------------------------------
 
 MOST_OPTIONS = 4
-"""The most options of a question."""
 
 
 class LessonPhase(Enum):
@@ -88,7 +87,7 @@ class LessonPhase(Enum):
     ASKING = "asking"
     """The learner predicts."""
     ACTING = "acting"
-    """The learner does it."""
+    """The learner does the beat's actions."""
     REVEALING = "revealing"
     REVEALED = "revealed"
     ENDED = "ended"
@@ -163,40 +162,40 @@ class Question(Struct, frozen=True):
 
 
 class Beat(Struct, frozen=True):
-    """One beat: text, a prediction, something to do, and what came of it."""
+    """One beat: text, a prediction, actions, and the reveal."""
 
     title: str
     line: int
     """The line of its heading in the file, from 1."""
     text: tuple[Template, ...] = ()
-    """Paragraphs on show before the reveal."""
+    """Paragraphs that are shown before the reveal."""
     question: Question | None = None
     act: tuple[LessonAction, ...] = ()
-    """The learner's task after predicting."""
+    """The learner's actions after the prediction."""
     why: tuple[Template, ...] = ()
     """Paragraphs of the reveal."""
     begin: tuple[LessonAction, ...] = ()
     """The program's actions before the beat begins."""
     keep: tuple[tuple[str, Expression], ...] = ()
-    """Values as they are before the learner acts, by the names that this beat and later ones have for them."""
+    """Values from before the learner acts, by the names that this beat and later ones use for them."""
     show: str = ""
-    """Panel or tool that matters; empty for the one before."""
+    """Panel or tool to show; empty for that of the beat before."""
     look: str = "next"
-    """The token that is selected at the reveal, and before it where nothing is concealed and nothing is to be done:
+    """The token that is selected at the reveal, and already before it if the beat hides nothing and has no actions:
     `next`, `last`, `step 3`, `prompt 2`."""
     hide: tuple[str, ...] = ()
-    """Parts that are concealed until the reveal: ids of panels, `picked`, `probabilities`, `captions`."""
+    """Parts that are hidden until the reveal: ids of panels, `picked`, `probabilities`, `captions`."""
     number: Expression | None = None
-    """The one number that the presenter shows large, once it is revealed."""
+    """The one number that is shown large when presenting, once it is revealed."""
     hint: str = ""
-    """Beyond the keys of what is to be done."""
+    """A hint in addition to the keys of the actions."""
     minutes: float = 0.0
-    """The presenter's time for it; 0 for a share of the lesson's."""
+    """The presenter's time for it; 0 for an equal share of what the other beats leave."""
     notes: tuple[str, ...] = ()
-    """The presenter's notes: before a class they are under the card once the answer is shown."""
+    """The presenter's notes, under the card once the answer is shown, when presenting to a class."""
 
     def slot(self, timeline: Timeline) -> int | None:
-        """The slot of the token that is looked at; None for the one to come, or if there is no such token."""
+        """The slot of the token that `look` selects; None for the next token, or if there is no such token."""
         what, _, number = self.look.partition(" ")
         if what == "prompt":
             prompts = len(timeline.items) - len(timeline.completion_slots)
@@ -207,14 +206,14 @@ class Beat(Struct, frozen=True):
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
-        """All in it, the answer first."""
+        """All expressions of the beat, the answer first."""
         asked = (self.question.answer, *self.question.text.expressions) if self.question is not None else ()
         texts = (expression for text in (*self.text, *self.why) for expression in text.expressions)
         number = (self.number,) if self.number is not None else ()
         return (*asked, *texts, *(expression for _, expression in self.keep), *number)
 
     def calls(self, function: str) -> list[tuple[int, ...]]:
-        """The layers and heads that the beat gives to a function, by numbers or by a name, each once."""
+        """The layers and heads that the beat passes to a function, as numbers or by a name, each once."""
         calls = (call for each in self.expressions for call in each.calls(function))
         given = ((*call.args, *(each.value for each in call.keywords)) for call in calls)
         values = ([part.value for part in parts if isinstance(part, Constant)] for parts in given)
@@ -232,8 +231,6 @@ def _place(value: object) -> tuple[int, ...]:
 
 
 class Lesson(Struct, frozen=True):
-    """One lesson."""
-
     id: str
     """Name of its file, without the ending."""
     title: str
@@ -243,10 +240,10 @@ class Lesson(Struct, frozen=True):
     minutes: float = 5.0
     prompt: str = ""
     chat: bool = False
-    """Through the chat template."""
+    """True if the prompt goes through the chat template."""
     settings: Settings = field(default_factory=Settings)
     model: str = "pocket"
     fingerprint: str = ""
-    """The fingerprint of the model that it was written for; empty for any."""
+    """The fingerprint of the model that it was written for; empty for any model."""
     needs: tuple[str, ...] = ()
     """The capabilities that its model must have: `attention`, `lens`."""

@@ -1,10 +1,10 @@
-"""A lesson under way: which beat, what the learner predicted, what is on its card. Without Textual.
+"""A running lesson: its current beat, the learner's predictions, and the words of the card. Without Textual.
 
     preparing -> asking -> acting -> revealing -> revealed -> the next beat
                 (a question)  (something to do)
 
-The session is brought to where the beat begins; the values that its text names are read from the records, and the
-engine is asked for those that no record has. Each change of phase waits until nothing is under way.
+The stage brings the session to the beginning of the beat. The values in the beat's text are read from the records, and
+the engine is asked for those that no record has. Each change of phase waits until nothing is under way.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from inspector.session.controller import Controller
 
 
 class Card(Struct):
-    """The words of a beat now; printable."""
+    """The current words of a beat; printable."""
 
     text: tuple[str, ...] = ()
     question: str = ""
     why: tuple[str, ...] = ()
     answer: Value | None = None
-    """Once it is revealed."""
+    """The answer, once it is revealed."""
     right: int | None = None
-    """The option that holds it, from 0."""
+    """The option that holds the answer, from 0."""
     number: Value | None = None
 
 
@@ -43,7 +43,7 @@ class LessonPlay:
 
     Args:
         lesson: The lesson.
-        stage: Where it takes place.
+        stage: Where the lesson runs.
         controller: The session.
         on_change: Called after each change.
     """
@@ -58,7 +58,7 @@ class LessonPlay:
     guesses: dict[int, int] = field(default_factory=dict)
     """The option that the learner chose, from 0, by beat."""
     right: dict[int, bool] = field(default_factory=dict)
-    """True if that was the answer, by beat."""
+    """True if that option was right, by beat."""
     problem: LessonError | None = None
     """The reason that the lesson can't continue."""
 
@@ -73,12 +73,12 @@ class LessonPlay:
 
     @property
     def beat(self) -> Beat:
-        """The present one."""
+        """The current beat."""
         return self.lesson.beats[self.beat_number]
 
     @property
     def options(self) -> tuple[Option, ...]:
-        """The options of the present question."""
+        """The options of the current question."""
         return self.beat.question.options if self.beat.question is not None else ()
 
     @property
@@ -88,7 +88,7 @@ class LessonPlay:
 
     @property
     def progress(self) -> LessonProgress:
-        """The progress, to be kept."""
+        """The progress to save."""
         over = self.phase is LessonPhase.ENDED
         return LessonProgress(0 if over else self.beat_number, dict(self.right), over)
 
@@ -103,19 +103,19 @@ class LessonPlay:
         )
 
     def know(self, kept: LessonProgress, beat: int) -> None:
-        """Take what was predicted before a beat as it was kept."""
+        """Take over the saved results of the predictions before a beat."""
         self.right |= {number: right for number, right in kept.right.items() if number < beat}
 
     # ---- what the learner does --------------------------------------------------------------
 
     def begin(self, beat: int = 0) -> None:
-        """Go to a beat, from anywhere; what was predicted in it before is forgotten."""
+        """Go to a beat, from anywhere; an earlier prediction in it is forgotten."""
         self.beat_number = max(0, min(len(self.lesson.beats) - 1, beat))
         self.guesses.pop(self.beat_number, None)
         self.put_back()
 
     def put_back(self) -> None:
-        """Go to where the present beat begins, with what was predicted in it."""
+        """Go back to the beginning of the current beat, and keep the prediction in it."""
         self.right.pop(self.beat_number, None)
         self.phase, self.card, self._marked, self.problem = LessonPhase.PREPARING, Card(), False, None
         self.scope.forget()
@@ -123,7 +123,7 @@ class LessonPlay:
         self.on_change()
 
     def predict(self, option: int) -> bool:
-        """Lock a prediction; returns whether one was asked for and there is such an option."""
+        """Make a prediction; returns False if none is asked for, or if there is no such option."""
         if self.phase is not LessonPhase.ASKING or not 0 <= option < len(self.options):
             return False
         self.guesses[self.beat_number] = option
@@ -131,18 +131,18 @@ class LessonPlay:
         return True
 
     def skip_question(self) -> None:
-        """Go on without a prediction."""
+        """Continue without a prediction."""
         if self.phase is LessonPhase.ASKING:
             self._on()
 
     def do_it(self) -> None:
-        """Have done what the learner would do."""
+        """Do the learner's actions."""
         if self.phase is LessonPhase.ACTING:
             self._guarded(self.stage.act)
             self.tick()
 
     def go_on(self) -> bool:
-        """Go to the next beat; after the last one the lesson is over. Returns whether it was time for that."""
+        """Go to the next beat, or end the lesson after the last one; returns False before the reveal."""
         if self.phase is not LessonPhase.REVEALED:
             return False
         if self.beat_number + 1 < len(self.lesson.beats):
@@ -155,7 +155,7 @@ class LessonPlay:
     # ---- from phase to phase ----------------------------------------------------------------
 
     def tick(self) -> None:
-        """Go on as far as possible: after each record, and once a frame."""
+        """Continue as far as possible; called after each record and once a frame."""
         before = self._shown
         self._guarded(self._tick)
         if self._shown != before:
@@ -163,7 +163,7 @@ class LessonPlay:
 
     @property
     def _shown(self) -> tuple[object, ...]:
-        """All that the card's words follow from, within a beat."""
+        """Everything that determines the card's words within a beat."""
         acting = self.phase is LessonPhase.ACTING
         return self.phase, self.problem, acting and self.stage.left, self.stage.missed, self.stage.pending
 

@@ -45,11 +45,11 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 Found = TypeVar("Found")
 
 
-# ---- what they look at --------------------------------------------------------------------------
+# ---- the records that they read -----------------------------------------------------------------
 
 
 class Unanswered(Exception):
-    """An expression needs an answer of the engine.
+    """An expression needs an answer from the engine.
 
     Args:
         command: The question.
@@ -64,7 +64,7 @@ class Scope:
     """The records of one run of a lesson.
 
     Args:
-        controller: The session on show.
+        controller: The session's controller.
     """
 
     def __init__(self, controller: Controller) -> None:
@@ -82,18 +82,18 @@ class Scope:
         controller.client.listen(self._receive)
 
     def close(self) -> None:
-        """Listen no more, and wait for nothing."""
+        """Stop listening, and cancel the questions."""
         self.forget()
         self.controller.client.ignore(self._receive)
 
     @property
     def timeline(self) -> Timeline:
-        """The timeline on show."""
+        """The session's timeline."""
         return self.controller.timeline
 
     @property
     def settings(self) -> Settings:
-        """The sampler's, in force."""
+        """The sampler's settings in force."""
         return self.controller.queries.in_force
 
     @property
@@ -110,8 +110,8 @@ class Scope:
         """The engine's answer to a question.
 
         Raises:
-            Unanswered: It was not asked yet.
-            LookupError: It has none, with the reason.
+            Unanswered: The question was not asked yet.
+            LookupError: There is no answer; the message says why.
         """
         if command not in self._asked:
             raise Unanswered(command)
@@ -122,20 +122,20 @@ class Scope:
         return self.answer(view.question(self.timeline), view.answer)
 
     def ask(self, command: Command) -> None:
-        """Ask the engine."""
+        """Send a question to the engine."""
         request = self.controller.client.request(command, each=partial(self._tell, command))
         self._ids.add(request.id)
         self._asked[command] = request
 
     def forget(self) -> None:
-        """A beat begins: what was asked of the session before may have other answers now."""
+        """Forget the records and the questions, when a beat begins: the answers may be different now."""
         for request in self._asked.values():
             request.cancel()
         self.since, self._asked = [], {}
 
     def _tell(self, command: Command, record: Record) -> None:
-        """Tell the question right before the first record that answers it: a trace keeps the two together, whatever
-        others were told meanwhile."""
+        """Report the question right before the first record that answers it, so that a trace has the two together even
+        if other records came meanwhile."""
         client = self.controller.client
         if client.answering not in self._told:
             self._told.add(client.answering)
@@ -163,7 +163,7 @@ class Function(Struct, frozen=True):
 
 
 FUNCTIONS: dict[str, Function] = {}
-"""The list, by name."""
+"""The functions, by name."""
 
 
 def _known(found: Found | None, missing: str) -> Found:
@@ -179,7 +179,7 @@ def _since(scope: Scope, kind: type[Told], missing: str) -> list[Told]:
 
 
 def _listed(usage: str, gives: SubjectKind, help: str) -> Callable[[Call], Call]:
-    """Put a function on the list."""
+    """Add a function to the list."""
 
     def listed(call: Call) -> Call:
         name = usage.partition("(")[0].partition(".")[0]
@@ -340,15 +340,15 @@ def _head(scope: Scope, layer: int | str, head: int | None = None) -> kinds.Head
 
 
 def _named(text: str, parts: Collection[str], count: int) -> tuple[int, ...]:
-    """Layer, or layer and head, of a part that is named.
+    """The layer, or the layer and head, of a part that is named.
 
     Args:
-        text: As `named_part` takes it.
-        parts: One of those that are meant.
-        count: 1 for a layer, 2 for a head, too.
+        text: A name, as for `named_part`.
+        parts: The kinds of parts that it may name.
+        count: 1 for a layer, 2 for a layer and a head.
 
     Raises:
-        LookupError: It names none of these.
+        LookupError: It names no such part.
     """
     try:
         named = protocol.named_part(text)

@@ -1,7 +1,7 @@
 """A lesson read from its file: TOML front matter, then Markdown, with a block of TOML in each beat.
 
-Nothing in the file is run. It may come from strangers: it is bounded in size, and what it says stays text. Reading goes
-on after a fault, so that an author hears of all of them at once.
+Nothing in the file is executed. It may come from a stranger, so its size is limited, and its texts stay text. Reading
+continues after a fault, so that an author sees all faults at once.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 LARGEST, MOST_LINES = 64 * 1024, 3000
-"""Bytes and lines of a file."""
+"""Most bytes and lines of a file."""
 MOST_BEATS, MOST_ACTIONS, LONGEST_OPTION = 60, 20, 200
 LONGEST_TOML, MOST_DOTS = 16 * 1024, 30
-"""Characters of a table, and dots of a name in it: Python's reader takes a minute for a name of 30,000 dots."""
+"""Most characters of a table, and dots of a key in it: tomllib takes a minute for a key of 30,000 dots."""
 MOST_MINUTES = 600.0
 FENCE = "+++"
 HEAD = ("title", "about", "minutes", "prompt", "chat", "settings", "model", "fingerprint", "needs")
-"""Names in the front matter."""
+"""Keys in the front matter."""
 BEAT = ("show", "look", "hide", "begin", "act", "keep", "answer", "number", "hint", "minutes")
-"""Names in a beat's block."""
+"""Keys in a beat's block."""
 _BEGINS = re.compile(r"\n(?=\?|[Nn]ote:)")
-"""The beginning of a question or a note: it needs no blank line before it."""
+"""The line break before a question or a note, which needs no blank line."""
 LOOK = re.compile(r"next|last|(step|prompt) [1-9]\d{0,5}")
 
 
@@ -53,7 +53,7 @@ def read(path: Path) -> Lesson:
 
     Raises:
         PathError: It can't be read.
-        LessonError: It is none: the first thing that is wrong.
+        LessonError: It is not a valid lesson; this is its first fault.
     """
     return lesson(text_of(path), path.stem)
 
@@ -62,8 +62,8 @@ def text_of(path: Path) -> str:
     """The text of a lesson's file.
 
     Raises:
-        PathError: It can't be read.
-        LessonError: It is too large, or no text.
+        PathError: It can't be read, or is too large.
+        LessonError: It is not UTF-8 text.
     """
     try:
         content = read_regular(path, LARGEST)
@@ -77,7 +77,7 @@ def text_of(path: Path) -> str:
 
 
 def begins(path: Path) -> bool:
-    """True if a file begins as a lesson does; other Markdown doesn't."""
+    """True if a file begins with a lesson's front matter, unlike other Markdown."""
     try:
         with path.open("rb") as file:
             return file.readline(100).strip() == FENCE.encode()
@@ -90,7 +90,7 @@ def lesson(text: str, id: str) -> Lesson:
     """Read a lesson from its text.
 
     Raises:
-        LessonError: It is none: the first thing that is wrong.
+        LessonError: It is not a valid lesson; this is its first fault.
     """
     made, faults = draft(text, id)
     if faults:
@@ -100,7 +100,7 @@ def lesson(text: str, id: str) -> Lesson:
 
 
 def draft(text: str, id: str) -> tuple[Lesson | None, list[LessonError]]:
-    """Read as much of a lesson as can be read: what there is of it, and all that is wrong."""
+    """Read a lesson as far as possible; returns the lesson, if any, and all faults."""
     faults = Faults()
     return faults.of(lambda: _lesson(text, id, faults), None), faults.found
 
@@ -126,16 +126,16 @@ def _lesson(text: str, id: str, faults: Faults) -> Lesson | None:
 
 
 class TomlTable:
-    """A table of TOML, with the lines where its names stand.
+    """A table of TOML, with the lines of its keys.
 
     Args:
-        source: Its text.
-        offset: Lines of the file before it.
-        names: Those that it may have.
-        faults: Takes what is wrong with its values.
+        source: Text of the table.
+        offset: Number of lines before it in the file.
+        names: Keys that it may have.
+        faults: Receives the faults of its values.
 
     Raises:
-        LessonError: It is no TOML.
+        LessonError: It is not valid TOML, or is too large.
     """
 
     def __init__(self, source: str, offset: int, names: Sequence[str], faults: Faults) -> None:
@@ -152,12 +152,12 @@ class TomlTable:
             faults.add(self.line(unknown), f"There is no {unknown}.", hint, "entry")
 
     def _error_line(self, error: Exception) -> int:
-        """The line that an error of tomllib names in its words."""
+        """The line that the message of tomllib's error names."""
         said = re.search(r"at line (\d+)", str(error))
         return self._offset + (int(said[1]) if said else len(self._lines))
 
     def line(self, name: str, containing: str = "") -> int:
-        """The line of a name in the file, or of a text in its value."""
+        """The line of a key in the file, or of a text in its value."""
         own = (place for place, line in enumerate(self._lines, 1) if _names(line, name))
         begin = next(own, 1)
         if containing:
@@ -166,7 +166,7 @@ class TomlTable:
         return self._offset + begin
 
     def get(self, name: str, kinds: type | tuple[type, ...], default: Any) -> Any:
-        """A value of some type."""
+        """The value of a key; if it has another type, adds a fault and returns the default."""
         value = self._values.get(name, default)
         if isinstance(value, kinds) and (not isinstance(value, bool) or kinds is bool):
             return value
@@ -176,7 +176,7 @@ class TomlTable:
         return default
 
     def minutes(self, default: float) -> float:
-        """A number of minutes."""
+        """The value of `minutes`; if it is not valid, adds a fault and returns the default."""
         value = self.get("minutes", (int, float), default)
         if not 0 <= value <= MOST_MINUTES:  # also nan
             line = self.line("minutes")
@@ -185,7 +185,7 @@ class TomlTable:
         return float(value)
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A list of texts, or one."""
+        """The texts of a key with a list of texts, or with one."""
         value = self._values.get(name, [])
         found = [value] if isinstance(value, str) else value
         if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
@@ -198,12 +198,12 @@ _TOML = 'A value is written name = "text", name = 3, or name = ["text", "text"].
 
 
 def _names(line: str, name: str) -> bool:
-    """True if a line gives a name its value, or begins its table."""
+    """True if a line gives a key its value, or begins its table."""
     return line.partition("=")[0].strip() == name or line.strip() == f"[{name}]"
 
 
 def _dots(line: str) -> int:
-    """The most dots in a row with one word at most between two of them, as in a dotted name."""
+    """The most dots in a row with at most one word between two of them, as in a dotted key."""
     most = now = 0
     for word in line.split("."):
         now = now + 1 if len(word.split()) < 2 else 0
@@ -215,7 +215,7 @@ def _dots(line: str) -> int:
 
 
 def _split(text: str) -> tuple[str, str, int]:
-    """Front matter, body, and the lines before the body."""
+    """Front matter, body, and the number of lines before the body."""
     lines = text.split("\n")
     if lines[0].strip() != FENCE:
         raise LessonError(
@@ -265,7 +265,7 @@ def _settings(table: Mapping[str, Any], line: int) -> Settings:
 
 
 def _typed(name: str, value: Any) -> Any:
-    """A setting as it would be typed, read like one: what TOML has of another type is refused."""
+    """A setting's value from TOML: lists become tuples, texts and numbers are parsed like typed ones."""
     if isinstance(value, list):
         pairs = [tuple(each) if isinstance(each, list) else each for each in value]
         return tuple(pairs)
@@ -290,12 +290,12 @@ class _Part:
 
 
 def _parts(body: str, offset: int, faults: Faults) -> list[_Part]:
-    from markdown_it import MarkdownIt  # only where a lesson is read
+    from markdown_it import MarkdownIt  # only if a lesson is read
 
     parts: list[_Part] = []
     within: list[str] = []
     line = offset + 1
-    # neither emphasis nor links nor headings by underlines: braces and dashes of an author stay what they are
+    # no emphasis, links or underlined headings: an author's braces and dashes stay as they are
     parser = MarkdownIt("commonmark", {"maxNesting": 20})
     for token in parser.disable(["inline", "reference", "lheading", "html_block"]).parse(body):
         line = token.map[0] + 1 + offset if token.map else line
@@ -309,7 +309,7 @@ def _parts(body: str, offset: int, faults: Faults) -> list[_Part]:
 
 
 def _piece(parts: list[_Part], within: Sequence[str], token: Token, line: int) -> None:
-    """Put a piece of the file where it belongs."""
+    """Add a piece of the file to its part."""
     if token.type == "inline" and within and within[-1] == "heading":
         parts.append(_Part(" ".join(token.content.split()), line))
     elif not parts:
@@ -374,7 +374,7 @@ def _beat(part: _Part, faults: Faults) -> Beat:
 
 
 def _check_names(beat: Beat, table: TomlTable, faults: Faults) -> None:
-    """See that what it shows, hides and looks at exists: a lesson from strangers presses no key that isn't listed."""
+    """Check what a beat shows, hides and selects: a lesson from a stranger can press only the keys in the list."""
     if beat.show and beat.show not in SHOWN:
         names = f"There are {', '.join(SHOWN)}."
         faults.add(table.line("show"), f"There is no panel or tool {beat.show} to show.", names, "show")

@@ -21,13 +21,13 @@ from inspector.lessons.quantities import FUNCTIONS
 COLUMNS = 76
 """Columns of the card in a terminal of 80."""
 TEXT, QUESTION, WHY, HINT, TO_DO = 2, 1, 3, 1, 2
-"""Lines of its parts in 24 rows."""
+"""Lines of the card's parts in a terminal of 24 rows."""
 NO_PROMPT = frozenset({"tokens", "merged", "learned"})
-"""Functions that need none."""
+"""Functions that need no prompt."""
 
 
 def static(lesson: Lesson) -> list[LessonError]:
-    """All that is wrong with a lesson that was read, as far as it can be seen without its model."""
+    """All faults of a lesson that can be found without its model."""
     faults = Faults()
     names = _Names(lesson, faults)
     for number, beat in enumerate(lesson.beats):
@@ -46,7 +46,7 @@ def static(lesson: Lesson) -> list[LessonError]:
 
 
 def before(beat: Beat) -> Iterator[Expression]:
-    """The expressions that are on show before the reveal."""
+    """The expressions that are shown before the reveal."""
     asked = (beat.question.text,) if beat.question is not None else ()
     yield from (expression for text in (*beat.text, *asked) for expression in text.expressions)
 
@@ -77,13 +77,13 @@ class _Names:
         self._used: set[str] = set()
 
     def check(self, number: int) -> None:
-        """See that each expression of a beat names what there is."""
+        """Check that everything that the expressions of a beat name exists."""
         for expression in self._beats[number].expressions:
             self._used |= expression.names()
             self._faults.of(lambda at=expression: self._check(at.tree, at, number), None)  # type: ignore[misc]
 
     def check_unused(self) -> None:
-        """See that what is kept is used."""
+        """Check that all kept values are used."""
         for name, (_, line) in self._kept.items():
             if name not in self._used:
                 hint = f"Write {{{name}}} where the value should appear, or remove {name} from keep."
@@ -140,13 +140,13 @@ class _Names:
 
 
 def _function(node: ast.expr) -> str | None:
-    """The function, or the kept value, whose field is read."""
+    """The name of the function or kept value that an expression reads or calls; None for another expression."""
     inner = node.func if isinstance(node, ast.Call) else node
     return inner.id if isinstance(inner, ast.Name) else None
 
 
 def _check_tried(values: dict[str, object], line: int) -> None:
-    """Settings that an expression tries."""
+    """Check the settings that an expression tries."""
     for name, value in values.items():
         if name not in BY_NAME:
             hint = "See inspector generate --help."
@@ -189,7 +189,7 @@ def _overlap(one: Option, other: Option) -> bool:
 
 
 def _check_hidden(beat: Beat, faults: Faults) -> None:
-    """See that nothing on show gives the answer away, or what is hidden."""
+    """Check that nothing shown before the reveal gives away the answer, or what is hidden."""
     answer = ast.dump(beat.question.answer.tree) if beat.question is not None and not beat.act else ""
     hidden = {each: HIDDEN[each] for each in beat.hide}
     for expression in before(beat):
@@ -209,7 +209,7 @@ def _check_hidden(beat: Beat, faults: Faults) -> None:
 
 
 def _quantities(expression: Expression) -> set[str]:
-    """The functions that it reads, and these with their fields; the default field if it names none."""
+    """The functions that an expression reads, both alone and with the field: the default field if it names none."""
     found: set[str] = set()
     for node in ast.walk(expression.tree):
         if isinstance(node, ast.Attribute) and (name := _function(node.value)) in FUNCTIONS:
@@ -221,7 +221,7 @@ def _quantities(expression: Expression) -> set[str]:
 
 
 def _check_look(beat: Beat, faults: Faults) -> None:
-    """See that the token that the reveal speaks of is selected when it does."""
+    """Check that the token that the reveal speaks of is the selected one."""
     spoken = [(each, about) for text in beat.why for each in text.expressions for about in tokens(each)]
     accepted = dict.fromkeys(("last", *SOUGHT), ("last", "step "))
     if any(beat.look.startswith(accepted.get(about, (about,))) for _, about in spoken) or not spoken:
@@ -233,7 +233,7 @@ def _check_look(beat: Beat, faults: Faults) -> None:
 
 
 def tokens(expression: Expression) -> Iterator[str]:
-    """The tokens that it reads, as `look` names them, and those of `SOUGHT`."""
+    """The tokens that an expression reads: as `look` names them, or the function of `SOUGHT` that finds one."""
     for node in ast.walk(expression.tree):
         if isinstance(node, ast.Name) and node.id in ("next", "candidate"):
             yield "next"
@@ -248,7 +248,7 @@ def tokens(expression: Expression) -> Iterator[str]:
 
 
 def lines(text: str, columns: int = COLUMNS) -> int:
-    """Lines that a text takes, wrapped at blanks."""
+    """The number of lines that a text takes, wrapped at spaces."""
     count, room = 1, columns
     for word in text.split(" "):
         width = cell_len(word)
@@ -260,7 +260,7 @@ def lines(text: str, columns: int = COLUMNS) -> int:
 
 
 def too_long(beat: Beat, text: Sequence[str], question: str, why: Sequence[str], faults: Faults) -> None:
-    """Tell which parts of a beat's card have more lines than there is room for."""
+    """Add a fault for each part of a beat's card that has more lines than there is room for."""
     parts = (
         (beat.text[0].line if beat.text else beat.line, "The text", sum(map(lines, text)), TEXT),
         (beat.question.line if beat.question else beat.line, "The question", lines(question), QUESTION),
@@ -296,15 +296,15 @@ def _check_room(lesson: Lesson, number: int, faults: Faults) -> None:
 
 
 def _least(text: Template) -> str:
-    """The text with each value as short as can be."""
+    """The text with each value as short as possible."""
     return "".join(part if isinstance(part, str) else "0" for part in text.parts)
 
 
-# ---- what is done -----------------------------------------------------------------------------
+# ---- actions ----------------------------------------------------------------------------------
 
 
 def _check_prompt(lesson: Lesson, faults: Faults) -> None:
-    """See that there is a prompt before something needs one."""
+    """Check that there is a prompt before something needs one."""
     there = bool(lesson.prompt)
     for beat in lesson.beats:
         steps: tuple[LessonAction | Expression, ...] = (*beat.begin, *_first(beat), *beat.act, *after(beat))
@@ -326,7 +326,7 @@ def _first(beat: Beat) -> Iterator[Expression]:
 
 
 def _check_settings(lesson: Lesson, faults: Faults) -> None:
-    """See that settings stay in range, and that runs end."""
+    """Check that settings stay in range, and that runs are not too long."""
     settings = lesson.settings
     for beat in lesson.beats:
         for action in (*beat.begin, *beat.act):

@@ -1,4 +1,4 @@
-"""The stage of a lesson: a live session, or its recording."""
+"""Where a lesson runs: in a live session, or in its recording."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from inspector.session.controller import Controller
 from inspector.session.player import Player
 
 _UNSEEN = BeatReached | Ended | LogitsRow | ModelVocabulary
-"""Entries of a recording that change nothing on show."""
+"""Entries of a recording that change nothing on the screen."""
 
 
 class LessonStage(Protocol):
-    """Brings the session to where a beat begins, and does what the learner would do."""
+    """Brings the session to the beginning of a beat, and does the learner's actions."""
 
     failure: Failure | None
-    """Why something that was done for the lesson was not done."""
+    """The failure of something that was done for the lesson."""
     missed: str
     """A sentence on what the learner did instead of what the card asks for; empty for nothing."""
     recorded: bool
-    """True if a recording is gone through, without an engine."""
+    """True if the lesson runs from a recording, without an engine."""
 
     @property
     def pending(self) -> int:
-        """The number of tasks to be done before the beat begins."""
+        """The number of actions left before the beat begins."""
 
     @property
     def busy(self) -> bool:
@@ -55,35 +55,35 @@ class LessonStage(Protocol):
 
     @property
     def done(self) -> bool:
-        """True if what the learner does in the present beat was done, by whomever."""
+        """True if the learner's actions in the current beat were done, by the learner or by the program."""
 
     @property
     def left(self) -> tuple[LessonAction, ...]:
-        """The rest of it."""
+        """The actions that are not done yet."""
 
     @property
     def keys(self) -> str:
-        """The keys for the first of it, as the end of a sentence that begins with `Press`."""
+        """The keys for the first of these actions, as the end of a sentence that begins with `Press`."""
 
     def begin(self, beat: int, arrived: Callable[[], object]) -> None:
-        """Go to where a beat begins; from anywhere.
+        """Go to the beginning of a beat, from anywhere.
 
         Args:
             beat: Its number, from 0.
-            arrived: Called where the beat before was done: what follows belongs to this one.
+            arrived: Called at the end of the beat before: what follows belongs to this one.
         """
 
     def act(self) -> None:
-        """Do the rest of what the learner does."""
+        """Do the rest of the learner's actions."""
 
     def reached(self, done: bool) -> None:
-        """The beat is about to begin, or was done."""
+        """Called when the beat is about to begin, or when its actions were done."""
 
     def tick(self) -> None:
         """Do what can be done now."""
 
     def close(self) -> None:
-        """The lesson is left; the session stays."""
+        """Leave the lesson; the session stays."""
 
 
 class LiveStage:
@@ -98,7 +98,7 @@ class LiveStage:
         self._lesson, self._controller = lesson, controller
         self._queue: deque[LessonAction | Command | Callable[[], object]] = deque()
         self._places: dict[tuple[int, bool], Before] = {}
-        """The places where beats began, and where they were done (True), by number."""
+        """The places where beats began (False) and where they were done (True), by the beat's number."""
         self._beat = 0
         self._number = 0
         """The number of the beat's actions that were done."""
@@ -112,7 +112,7 @@ class LiveStage:
         controller.client.listen(self._receive)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening to the session's records."""
         self._controller.client.ignore(self._receive)
 
     def _snapshot(self) -> Before:
@@ -125,11 +125,11 @@ class LiveStage:
         if isinstance(record, PromptOpened) and record.new_tree:
             self._places.clear()
 
-    # ---- going ------------------------------------------------------------------------------
+    # ---- going to a beat --------------------------------------------------------------------
 
     @property
     def pending(self) -> int:
-        """The number of tasks to be done before the beat begins."""
+        """The number of actions left before the beat begins."""
         return 0 if self._begun else sum(isinstance(each, LessonAction) for each in self._queue)
 
     @property
@@ -139,15 +139,15 @@ class LiveStage:
 
     @property
     def _under_way(self) -> bool:
-        """True if the engine works; a look-ahead gives way by itself."""
+        """True if the engine works, except on a look-ahead, which gives way by itself."""
         outstanding = self._controller.client.outstanding
         return any(not isinstance(each, LookAhead) for each in outstanding)
 
     def begin(self, beat: int, arrived: Callable[[], object]) -> None:
-        """Go there: back to a place that is known, or through all beats before it."""
+        """Go to the beginning of a beat: from the nearest known place, or through all beats before it."""
         self._queue.clear()
         self.failure, self.missed, self._begun = None, "", False
-        # what the program does before a beat is done again: the beat's values may come of it
+        # the program's actions before a beat are done again: the beat's values may depend on them
         known = [place for place in self._places if place < (beat, not self._lesson.beats[beat].begin)]
         begin = max(known, default=None)
         if begin is None:
@@ -181,8 +181,8 @@ class LiveStage:
             self._queue += [*each.begin, *each.act]
 
     def tick(self) -> None:
-        """Send what is next, once nothing is under way; see what the learner did."""
-        while not self._under_way:  # some of it needs no command
+        """Once nothing is under way, see what the learner did, and send what is next."""
+        while not self._under_way:  # some of the queue needs no command
             if self._begun:
                 self._look()
             if self._queue or not self._begun:
@@ -199,7 +199,7 @@ class LiveStage:
         self._controller.timeline.select(None)
         commands = wanted.commands(self._controller) if isinstance(wanted, LessonAction) else [wanted]
         if not commands and self._begun and wanted in self._rest:
-            self._number += 1  # it asks nothing of the engine, and no record will tell that it was done
+            self._number += 1  # the engine isn't asked, so no record will say that it was done
         for command in commands:
             if isinstance(command, Configure):
                 self._controller.setup.configure(command.settings, self._ended)
@@ -212,7 +212,7 @@ class LiveStage:
         self.failure = self.failure or request.failure
 
     def _holds(self, command: Command) -> bool:
-        """True if the session is already as a command would have it."""
+        """True if the session is already in the state that a command leads to."""
         timeline = self._controller.timeline
         match command:
             case MoveTo():
@@ -231,26 +231,26 @@ class LiveStage:
 
     @property
     def left(self) -> tuple[LessonAction, ...]:
-        """The actions that are still to be done; of the first one the rest."""
+        """The actions that are not done yet; of the first one, only the rest."""
         return tuple(each.left(self._controller, self._before) for each in self._rest[:1]) + self._rest[1:]
 
     @property
     def keys(self) -> str:
-        """The keys for the first of it."""
+        """The keys for the first of these actions."""
         return self.left[0].keys
 
     @property
     def _rest(self) -> tuple[LessonAction, ...]:
-        """The actions that weren't done to their end."""
+        """The actions that are not done completely."""
         return self._lesson.beats[self._beat].act[self._number :]
 
     @property
     def done(self) -> bool:
-        """True if all of it was."""
+        """True if all of the beat's actions were done."""
         return not self._rest
 
     def _look(self) -> None:
-        """See which of the actions were done, and undo a step that was taken instead."""
+        """Count the actions that were done, and undo a step that was taken instead of one."""
         while self._rest and self._rest[0].done(self._controller, self._before):
             self._number += 1
             self._before, self.missed = self._snapshot(), ""
@@ -264,7 +264,7 @@ class LiveStage:
             self.missed = ""
 
     def act(self) -> None:
-        """Do the rest, once, from where it begins."""
+        """Do the rest of the actions, once, from the place where they begin."""
         if not self.busy and self._rest:
             self.failure = None
             here = replace(self._snapshot(), since=self._before.since)
@@ -273,7 +273,7 @@ class LiveStage:
             self._queue += self._rest
 
     def reached(self, done: bool) -> None:
-        """Keep the place, and tell the recording."""
+        """Keep the place, and mark it in the recording."""
         self._places[self._beat, done] = self._snapshot()
         if not done:
             self._before, self._begun, self._number = self._snapshot(), True, 0
@@ -285,7 +285,7 @@ class RecordedStage:
 
     Args:
         lesson: The lesson.
-        player: Has the recording on show; others tell it once a frame to continue.
+        player: Plays the recording; others let it continue once a frame.
     """
 
     def __init__(self, lesson: Lesson, player: Player) -> None:
@@ -294,15 +294,15 @@ class RecordedStage:
         self.missed, self.recorded, self.pending = "", True, 0
         self._beat: int | None = None
         self._wanted: tuple[int, bool] | None = None
-        """The place to go to, once it was read."""
+        """The place to go to, once the file was read up to it."""
         self._arrived: Callable[[], object] | None = None
-        """See `begin`: until it was called the way is to where the beat before was done."""
+        """See `begin`; until it is called, the destination is the end of the beat before."""
 
     def close(self) -> None:
-        """Nothing is to be let go of."""
+        """Nothing needs to be released."""
 
     def _place(self, beat: int, done: bool) -> int | None:
-        """Entries up to where a beat begins, or was done; none before the first beat."""
+        """Number of entries up to where a beat begins, or was done; 0 before the first beat, None if it isn't read."""
         if beat < 0:
             return 0
         wanted = BeatReached(self._lesson.id, beat, done)
@@ -311,16 +311,16 @@ class RecordedStage:
 
     @property
     def busy(self) -> bool:
-        """True if the recording is read, or gone through."""
+        """True while the recording is on the way to a place."""
         return self._wanted is not None or not self._player.settled
 
     def begin(self, beat: int, arrived: Callable[[], object]) -> None:
-        """Go there."""
+        """Go to the beginning of a beat."""
         self._beat, self._wanted, self._arrived = beat, (beat, False), arrived
         self.tick()
 
     def tick(self) -> None:
-        """Go to the place that is wanted, as soon as it was read.
+        """Go to the wanted place, as soon as the file was read up to it.
 
         Raises:
             LessonError: The recording doesn't have it.
@@ -347,12 +347,15 @@ class RecordedStage:
 
     @property
     def left(self) -> tuple[LessonAction, ...]:
-        """All of it, until it was done."""
+        """All of the beat's actions, until they were done."""
         return () if self.done or self._beat is None else self._lesson.beats[self._beat].act
 
     @property
     def done(self) -> bool:
-        """True if the recording is past it, or only marks are left before it: a key of the player's may end there."""
+        """True if the recording is past the actions, or only entries that show nothing are left before their end.
+
+        A key of the player may stop there.
+        """
         place = self._place(self._beat, True) if self._beat is not None else None
         if place is None:
             return False
@@ -361,17 +364,17 @@ class RecordedStage:
 
     @property
     def keys(self) -> str:
-        """The keys for the first of it: a recording answers no others."""
+        """The keys for the first of the actions; for one that a recording can't do, the key that shows it."""
         action = self.left[0]
         if action.verb.action or action.name in PLAYED:
             return action.keys
         return f"{key_for('lesson.help')}: the recording shows it"
 
     def act(self) -> None:
-        """Continue to the place where it was done."""
+        """Continue to the place where the actions were done."""
         if self._beat is not None:
             self._wanted = self._beat, True
             self.tick()
 
     def reached(self, done: bool) -> None:
-        """The recording tells it itself."""
+        """Nothing to do: the recording has the mark."""

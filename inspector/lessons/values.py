@@ -1,6 +1,6 @@
-"""A value that an expression gives: a number with its unit, a token, a text, yes or no; and its safety.
+"""The value of an expression: a number with its unit, a token, a text, yes or no; and whether it is safe.
 
-Machines round differently: a token that was picked by a narrow margin, and a number near a border, may differ.
+Machines round differently: a token picked by a narrow margin, or a number near a border, may differ on another one.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Unit = Literal[
     "token", "text", "truth", "probability", "bits", "ms", "bytes", "count", "number", "times", "draw"
 ]
 NEAREST_DRAW = 0.005
-"""A draw that is nearer to a border than this may fall on another token where numbers are rounded otherwise."""
+"""A draw nearer to a border than this may fall on a different token on a machine that rounds differently."""
 NEAREST_TOP = 0.02
-"""The same of the probabilities of the two most probable tokens."""
+"""The same for the difference of the two largest probabilities."""
 NEAR_BORDER = 0.02
-"""A measured number that is nearer to a border, or to what it is compared with, than this share of it may fall on the
-other side elsewhere."""
+"""A measured number nearer to a border, or to the number that it is compared with, than this share of it may fall on
+the other side on another machine."""
 NEAR_TIMED = 0.3
-"""The same of a number that rests on milliseconds."""
+"""The same for a number computed from times."""
 
 
 class Value(Struct, frozen=True):
@@ -38,23 +38,23 @@ class Value(Struct, frozen=True):
     fragile: str = ""
     """The reason that a different machine might have a different value, as a sentence's end; empty if it is safe."""
     timed: bool = False
-    """True if it rests on milliseconds."""
+    """True if it is computed from times."""
     margin: str = ""
     """The distance of a picked token from the next one, in words; empty if it isn't known."""
 
     @property
     def number(self) -> float | None:
-        """The number that it is; None for words."""
+        """The value as a number; None for words, yes or no."""
         return None if isinstance(self.raw, bool | str) else float(self.raw)
 
     @property
     def exact(self) -> bool:
-        """True if it is counted, and so the same on each machine, unless a token differs."""
+        """True if it isn't measured, and so is the same on each machine unless a token differs."""
         return self.unit in ("count", "bytes", "truth", "text", "token")
 
     @property
     def plain(self) -> str:
-        """As an option without a test writes it: a token without the spaces around it."""
+        """The value as an option without a test writes it."""
         if isinstance(self.raw, bool):
             return "true" if self.raw else "false"
         return self.raw if isinstance(self.raw, str) else f"{self.raw:g}"
@@ -63,7 +63,7 @@ class Value(Struct, frozen=True):
         """The value in a sentence; printable.
 
         Args:
-            form: Of `FORMS`; empty for that of the unit.
+            form: A name of `FORMS`; empty for the unit's own form.
         """
         if self.unit == "draw" and form in _DIGITS:
             return cut(float(self.raw), _DIGITS[form])
@@ -128,7 +128,7 @@ def near_draw(distribution: Distribution) -> str:
     """The reason that a different machine might pick a different token; empty if it is safe."""
     nearest = _nearest(distribution)
     if nearest is None:
-        greedy = distribution.picked == distribution.candidates[0].id  # else penalties decided, not these
+        greedy = distribution.picked == distribution.candidates[0].id  # else penalties decided, not probs
         return near_top([each.prob for each in distribution.candidates]) if greedy else ""
     if nearest >= NEAREST_DRAW:
         return ""

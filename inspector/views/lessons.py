@@ -1,4 +1,4 @@
-"""Lessons: the list of all, the lesson under way with its card and its keys, and presenting to a class."""
+"""Lessons: the list of all, the running lesson with its card and its keys, and presenting to a class."""
 
 from __future__ import annotations
 
@@ -67,26 +67,26 @@ SPOKEN_OF: Mapping[str, tuple[str, int]] = {
     "steering": ("steered", 1),
     "training": ("learned", 1),
 }
-"""The function of lessons that says what a view shows, with the number of its arguments, by tool."""
+"""By tool, the function of lessons with arguments that select what the view shows, and the number of these."""
 KEPT = (LessonPhase.PREPARING, LessonPhase.REVEALED, LessonPhase.ENDED)
-"""Phases at whose beginning the progress is saved: who leaves continues with the beat on show."""
+"""Phases that save the progress when they begin: a learner who leaves continues with the current beat."""
 UNTIL = (LessonPhase.PREPARING, LessonPhase.ASKING)
-"""Phases before the prediction is locked."""
+"""Phases before the prediction is made."""
 TELLS = Needs.MODEL | Needs.DISTRIBUTION | Needs.ENGINE
-"""Needs of keys that show, or bring about, what is to be predicted."""
+"""Needs of keys that may show or generate what the learner has yet to predict."""
 HARMLESS = frozenset(
     ("earlier", "later", "ten_earlier", "ten_later", "first", "tip", "jump", "above", "below", "why", "tree")
 )
-"""Keys that need some of that, and show what is there already: each panel conceals what is to be predicted."""
+"""Keys with such a need that show only what is there already: each panel hides what the learner has yet to predict."""
 UNANSWERED = (*UNTIL, LessonPhase.ACTING)
-"""Phases in which a beat's answer follows from where the session is."""
+"""Phases in which a beat's answer depends on the state of the session."""
 MOVING = frozenset(
     (
         "step", "run", "take_back", "choose", "take_ahead", "own_text", "reroll", "undo", "redo", "previous_branch",
         "next_branch", "prompt", "sampling", "grammar",
     )
 )  # fmt: skip
-"""Keys that send the path or the sampler another way."""
+"""Keys that change the path or the sampler."""
 TASKS: Mapping[str, tuple[str, ...]] = {
     "run": ("run", "step"),
     "back": ("take_back",),
@@ -94,7 +94,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     "type": ("own_text",),
     "set": ("sampling",),
 }
-"""The keys that do what a card asks for, by the name of its action, if that isn't the key's own."""
+"""The keys that do an action of a card, by the action's name, if the key's name is a different one."""
 Keys = dict[str, Callable[[], object]]
 """The effects of keys, by the ids of their actions."""
 
@@ -104,10 +104,10 @@ class LessonActions(ToolActions):
 
     Args:
         host: The main screen.
-        first: The lesson to begin with, as soon as its model or its recording is there; None for none.
+        first: The lesson to begin with, as soon as its model or its recording is open; None for no lesson.
         present: Whether to present it.
-        beat: The one to begin with, from 0; None to continue, before a class for the first one.
-        course: The course that the lesson is taken in; None for none.
+        beat: The beat to begin with, from 0; None to continue the lesson, or for the first beat when presenting.
+        course: The lesson's place in the course in which it is taken; None for a lesson alone.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class LessonActions(ToolActions):
         self._listed: Listed | None = None
         """The lesson under way, or the last one."""
         self.course = course
-        """The place of the lesson under way in the course that it is taken in; None for a lesson alone."""
+        """The running lesson's place in the course in which it is taken; None for a lesson alone."""
         self.exploring = False
         self.hinted = False
         """True if the learner asked for the hint."""
@@ -157,7 +157,7 @@ class LessonActions(ToolActions):
                 self.host.changed()
 
     def _ready(self, listed: Listed) -> bool:
-        """True if the recording is on show, or the model loaded and idle."""
+        """True if the lesson's recording is open, or its model is loaded and idle."""
         if self._recorded:
             return self.host.playback is not None and self.host.playback.path == listed.trace
         loaded = self.timeline.facts is not None and self.controller.setup.load.model == listed.lesson.model
@@ -165,7 +165,7 @@ class LessonActions(ToolActions):
 
     @property
     def _under_way(self) -> bool:
-        """True while a model or a recording is opened, or a prompt read."""
+        """True while a model or a recording is being opened, or the engine works."""
         loading = self.controller.opening or self.timeline.phase is Phase.LOADING
         return loading or bool(self.controller.client.outstanding)
 
@@ -174,12 +174,12 @@ class LessonActions(ToolActions):
         return self.controller.transport.recorded
 
     def begin(self, listed: Listed, beat: int | None = None, course: CoursePlace | None = None) -> None:
-        """Begin a lesson, once its model or its recording is there.
+        """Begin a lesson, once its model or its recording is open.
 
         Args:
             listed: The lesson.
-            beat: From 0; None to continue a lesson that was left.
-            course: Its place in the course that it is taken in; None for a lesson alone.
+            beat: The beat to begin with, from 0; None to continue a lesson that was left.
+            course: Its place in the course in which it is taken; None for a lesson alone.
         """
         self.leave()
         self._wanted, self.course, self.awake = (listed, beat), course, True
@@ -192,7 +192,7 @@ class LessonActions(ToolActions):
         self.host.changed()
 
     def _start(self, listed: Listed, beat: int | None) -> None:
-        from inspector.lessons.play import LessonPlay  # slow to import, with what reads values
+        from inspector.lessons.play import LessonPlay  # slow to import
         from inspector.lessons.stages import LiveStage, RecordedStage
 
         known = self._progress.read().get(listed.lesson.id, LessonProgress())
@@ -222,7 +222,7 @@ class LessonActions(ToolActions):
             self.begin(self._listed, play.beat_number, self.course)
 
     def leave(self) -> None:
-        """End the lesson: the session is where the lesson found it, and what the lesson added stays in the tree."""
+        """End the lesson: the session returns to where the lesson found it, and the lesson's nodes stay in the tree."""
         self._wanted, self.course, self.awake = None, None, False
         if self.play is None:
             return
@@ -244,7 +244,7 @@ class LessonActions(ToolActions):
             client.request(MoveTo(tip), lambda _: self.timeline.select(slot))
 
     def _moved_on(self) -> None:
-        """Show the panel that matters now and the token that the beat is about."""
+        """After a change of the lesson, show the panel and the token that the beat is about."""
         if (play := self.play) is None:
             return
         if play.phase is LessonPhase.PREPARING:
@@ -266,7 +266,7 @@ class LessonActions(ToolActions):
         self.changed()
 
     def changed(self) -> None:
-        """Have the card shown again."""
+        """Show the card again."""
         self.presenting.follow()
         tells = self.play is not None or self.presenting.on or self._wanted is not None
         self.host.narrate(self if tells else None)
@@ -288,8 +288,8 @@ class LessonActions(ToolActions):
                 self._open_view(play)
 
     def _open_view(self, play: LessonPlay) -> None:
-        """Open the view that a beat is about, if it is of one, at what it is about first: a head or several, a layer, a
-        strength, a step of a training."""
+        """Open the view that a beat is about, if any, at the first thing that the beat reads there: a head or several,
+        a layer, a strength, a step of a training."""
         show = play.beat.show
         if not show or any(each.id == show for each in self.host.arrangement.panels):
             return
@@ -303,7 +303,7 @@ class LessonActions(ToolActions):
             self.host.open_view.changed()
 
     def _draw_borders(self, wanted: bool) -> None:
-        """Draw the borders of the tokens while the text is what matters, if it is plain otherwise."""
+        """Draw the borders of the tokens while a beat is about the text, unless the user chose another view of it."""
         text = self.host.panel(TextPanel)
         if wanted and text.view == OFF:
             text.view, text.lent = BORDERS, True
@@ -311,7 +311,7 @@ class LessonActions(ToolActions):
             text.view, text.lent = OFF, False
 
     def _look(self, play: LessonPlay) -> None:
-        """Select the token that the beat is about: before its reveal only if that tells nothing."""
+        """Select the token that the beat is about: before the reveal only if that gives nothing away."""
         if play.phase is LessonPhase.REVEALED or not (play.beat.hide or play.beat.act):
             self.timeline.select(play.beat.slot(self.timeline))
         elif play.guess is None:
@@ -320,14 +320,14 @@ class LessonActions(ToolActions):
     # ---- narration --------------------------------------------------------------------------
 
     def narration(self) -> Narration | None:
-        """The card now."""
+        """The current card."""
         shown = card(self, self.play) if self.play is not None else None
         shown = self.presenting.narration(shown) if self.presenting.on else shown
         help = (*[PRESENTING_KEYS] * self.presenting.on, *[LESSON_KEYS] * (self.play is not None))
         return replace(shown, keys=frozenset(self._keys()), help=help) if shown is not None else None
 
     def takes(self, key: str) -> bool:
-        """Do what a key means to the lesson."""
+        """Do what a key means to the lesson; returns False if it means nothing."""
         does, asked = self._keys().get(key), self._asked
         self._asked = False
         if does is None:
@@ -340,8 +340,11 @@ class LessonActions(ToolActions):
         return True
 
     def refuses(self, action: Action) -> str:
-        """Refuse a key that would show what is to be predicted, until the prediction; then one that would leave the
-        place that the task is for; and any that needs the session while that is made ready."""
+        """The reason to refuse a key, as a sentence; empty to accept it.
+
+        Refused are, before the prediction, keys that would show the answer; then keys that would leave the place of
+        the actions; and keys that need the session while it is being made ready.
+        """
         if self._wanted is not None and self._under_way and action.needs and not action.looks:
             return f"The lesson begins in a moment: {action.shown} works then"
         if (play := self.play) is None or self.exploring or play.problem is not None:
@@ -368,14 +371,14 @@ class LessonActions(ToolActions):
         return f"Predict first: press {numbers(play)}. {key} is locked until then. {explore}"
 
     def _keys(self) -> Keys:
-        """The meanings of keys now, as Textual names them: to the presenter, or else to the lesson."""
+        """The current effects of keys, by Textual's names; those of presenting come before those of the lesson."""
         means = self._taken(self.play) if self.play is not None else {}
         means |= self.presenting.keys() if self.presenting.on else {}
         opened, enlarged = self.host.open_view, self.host.arrangement.enlarged and not self.presenting.on
         if opened is not None or self.timeline.phase is Phase.RUNNING or enlarged:  # these go first
             means.pop("lesson.leave", None)
         listing = LESSONS_KEYS.actions if self.host.over == "lessons" else ()
-        own = {name for each in listing for name in each.names}  # the list has these
+        own = {name for each in listing for name in each.names}  # the list takes these
         return {name: does for id, does in means.items() for name in names_of(id) if name not in own}
 
     def _taken(self, play: LessonPlay) -> Keys:
@@ -412,18 +415,18 @@ class LessonActions(ToolActions):
         return keys
 
     def to_next(self) -> None:
-        """Begin the next lesson of the course; without one the lesson is left."""
+        """Begin the next lesson of the course; leave the lesson if there is none."""
         if self.following is None:
             self.leave()
         else:
             self.take(self.following)
 
     def take(self, place: CoursePlace) -> None:
-        """Begin a lesson of a course: where it was left, or before a class at its first beat."""
+        """Begin a lesson of a course: where it was left, or at its first beat when presenting."""
         self.begin(place.listed, 0 if self.presenting.on else None, place)
 
     def ask_to_leave(self) -> None:
-        """Ask once; at the end of a lesson there is nothing to ask."""
+        """Ask before leaving; at the end of a lesson, leave at once."""
         if self.phase is LessonPhase.ENDED and not self.presenting.on:
             self.leave()
             return
@@ -431,13 +434,13 @@ class LessonActions(ToolActions):
         self.host.answer(f"Press {key_for('lesson.leave')} once more to {what}. Your session stays as it is")
 
     def _again(self) -> None:
-        """Begin the beat again, from exploring, too."""
+        """Begin the beat again, also while exploring."""
         self.exploring = False
         if self.play is not None:
             self.play.begin(self.play.beat_number)
 
     def _help(self, play: LessonPlay) -> None:
-        """The hint; and after it, have it done. Before and after that time, say what to press."""
+        """Show the hint, or do the actions if it is already shown; in other phases, say what to press."""
         if play.phase is not LessonPhase.ACTING:
             asks = play.phase in UNTIL and play.options
             idle = f"Done. {key_for('lesson.go_on')} continues"
@@ -450,13 +453,13 @@ class LessonActions(ToolActions):
         play.do_it()
 
     def present(self) -> None:
-        """Begin to present what the beat is about, whichever tab has the key, or end it."""
+        """Begin presenting, with the beat's panel from whichever tab, or end it."""
         self.presenting.toggle()
         if self.presenting.on:
             self._show_subject()
 
     def explore(self) -> None:
-        """Leave the card to look around, or come back to it; after a lesson, list all."""
+        """Leave the card to look around, or come back to it; after a lesson, list all lessons."""
         if self.over:
             self.host.press("lessons")
             return
@@ -467,7 +470,7 @@ class LessonActions(ToolActions):
         self.changed()
 
     def findable(self) -> Iterator[Findable]:
-        """The way out of the lesson under way."""
+        """The entry that leaves the running lesson."""
         if self.play is not None:
             stays = "What it added stays in the tree; the session is where the lesson found it."
             yield Findable("leave lesson", "Leave", f"Leave the lesson. {stays}", "The lesson under way",
@@ -492,13 +495,13 @@ class LessonActions(ToolActions):
 
     @property
     def over(self) -> bool:
-        """True if there is nothing but to leave, or to go past a problem."""
+        """True if the lesson has ended, or can't continue with this card."""
         problem = self.play is not None and self.play.problem is not None
         return not self.exploring and (problem or self.phase is LessonPhase.ENDED)
 
     @property
     def following(self) -> CoursePlace | None:
-        """The lesson that comes next in the course; None for none."""
+        """The next lesson of the course; None if there is none."""
         return self.course.following if self.course is not None else None
 
 
@@ -557,7 +560,7 @@ def card(own: LessonActions, play: LessonPlay) -> Narration:
     beat = play.beat
     over = play.phase is LessonPhase.ENDED
     title = _title(own, play, over)
-    takes = own._keys()  # a list of lessons or a view may have some of them
+    takes = own._keys()  # a list of lessons or a view may take some of them
     hints = tuple(hints_of([[(own, each) for each in LESSON_KEYS.actions if takes.keys() & {*each.names}]]))
     if own.exploring:
         again = key_for("lesson.again")
@@ -570,7 +573,7 @@ def card(own: LessonActions, play: LessonPlay) -> Narration:
 
 
 def _title(own: LessonActions, play: LessonPlay, over: bool) -> str:
-    """The longest title of the card that fits; a check of lessons sees that the last does."""
+    """The longest title of the card that fits; the check of lessons ensures that the last one does."""
     course, lesson, beat = own.course, visible(play.lesson.title), visible(play.beat.title)
     place = f"{course.named} · " if course is not None else ""
     before = f"{visible(course.course.title)}, lesson {place}" if course is not None else ""
@@ -589,7 +592,7 @@ def numbers(play: LessonPlay) -> str:
 
 
 def _situation(play: LessonPlay, following: CoursePlace | None) -> str:
-    """The status line: the keys to press now, also while a dialog lies over the card."""
+    """The status line: the keys to press now, also while a dialog covers the card."""
     explore, on, all = f"{EXPLORE.shown} explores freely", key_for("lesson.go_on"), key_for("lessons")
     if play.problem is not None:
         return f"{key_for('lesson.on')} goes to the next card, {key_for('lesson.again')} restarts this one"
@@ -643,7 +646,7 @@ def _lines(own: LessonActions, play: LessonPlay) -> Iterator[Content]:
 
 
 def _option(play: LessonPlay, place: int) -> Content:
-    """An option: before the reveal the guess is marked, after it what is right."""
+    """An option: before the reveal with the guess marked, after it with the right one marked, too."""
     text = visible(play.options[place].text)
     revealed = play.phase is LessonPhase.REVEALED
     if revealed and place == play.card.right:
@@ -672,19 +675,19 @@ def _ended(play: LessonPlay, course: CoursePlace | None) -> Iterator[Content]:
 # ---- presenting to a class ----------------------------------------------------------------------
 
 COLUMNS = 60
-"""Columns that are enough: on a projector the terminal's font may then be twice as large."""
+"""Columns that are enough for presenting, so that the terminal's font may be twice as large on a projector."""
 FONT = f"Enlarge the terminal's font, with ctrl and + in most terminals: {COLUMNS} columns are enough"
 LARGE = 80
-"""Columns of a terminal at most whose font is taken to be large."""
+"""Most columns of a terminal with a font that counts as large."""
 CLOCK = 26
 """Cells of the time in the frame of the card."""
 HIDES = (frozenset[str](), frozenset({"probabilities"}), frozenset({"candidates"}))
-"""Hidden by the key, one after another: nothing, the candidates' numbers, the candidates."""
+"""What the key hides, one after another: nothing, the candidates' numbers, the candidates."""
 HIDDEN = ("Everything is shown", "Probabilities are hidden", "Candidates are hidden")
 BAR = 20
 _ON = {LessonPhase.ASKING: "continue", LessonPhase.ACTING: "do it"}
 END_PRESENTING = Action("present", "End", "End it.", hint="end", worth=2, place=7)
-"""Its key holds in every tab then: the line of tabs isn't shown."""
+"""Its key works in every tab while presenting, as the line of tabs isn't shown."""
 PRESENTING_KEYS = ActionTable(
     "While presenting",
     (
@@ -721,11 +724,11 @@ class Presenting:
         self._hiding = 0
         """Place in `HIDES`."""
         self._votes: dict[int, tuple[int, ...]] = {}
-        """Number of those who chose each option, by beat."""
+        """Number of votes for each option, by beat."""
         self._began = self._beat_began = time.monotonic()
         self._beat = -1
         self._play: LessonPlay | None = None
-        """The lesson whose time and votes these are."""
+        """The lesson to which the times and votes belong."""
         self._enlarged = False
 
     def toggle(self) -> None:
@@ -744,7 +747,7 @@ class Presenting:
     # ---- keys -------------------------------------------------------------------------------
 
     def keys(self) -> Keys:
-        """The effects of keys while it is presented."""
+        """The effects of keys while presenting."""
         play = None if self._own.exploring else self._own.play
         own: Keys = {
             END_PRESENTING.id: self.toggle,
@@ -781,7 +784,7 @@ class Presenting:
         self._blank = not self._blank
 
     def _hide(self) -> None:
-        """Hide the next thing."""
+        """Hide the next of `HIDES`."""
         self._hiding = (self._hiding + 1) % len(HIDES)
         self._host.answer(HIDDEN[self._hiding])
 
@@ -800,8 +803,8 @@ class Presenting:
         self._host.open(dialog, lambda beat: play.begin(beat) if beat is not None else None)
 
     def follow(self) -> None:
-        """Count the time of a beat from where it begins, time and votes of a lesson from its own beginning; with the
-        card show one panel, however the screen was explored."""
+        """Restart the time of a beat when it begins, and the time and the votes of a lesson; while there is a card,
+        show one panel, even after exploring."""
         if self.on and self._own.phase is not None:
             self._host.arrangement.enlarged = True
         if (play := self._own.play) is not None and play is not self._play:
@@ -813,7 +816,7 @@ class Presenting:
     # ---- showing ----------------------------------------------------------------------------
 
     def narration(self, own: Narration | None) -> Narration:
-        """The card before a class.
+        """The card for a class.
 
         Args:
             own: The card for a single learner; None for a session without a lesson.
@@ -845,7 +848,7 @@ class Presenting:
         )
 
     def _sentence(self, shown: str) -> list[Content]:
-        """The end of the text, unless the panel on show is the text's own."""
+        """The end of the text, unless the text's own panel is shown or the text is hidden."""
         timeline = self._own.timeline
         if shown == self._host.arrangement.text or timeline.conceals("text"):
             return []
@@ -853,7 +856,7 @@ class Presenting:
         return [Content.styled(truncate_start(text, COLUMNS - 4), "bold")] if text else []
 
     def _font(self, play: LessonPlay) -> list[Content]:
-        """A word on the font before the class has begun, unless it is large already."""
+        """The advice on the font, on the first card, unless the font is large already."""
         begins = play.phase in UNTIL and not play.beat_number
         return [Content.styled(FONT, "$ink-muted")] if begins and self._host.app.size.width > LARGE else []
 
@@ -869,7 +872,7 @@ class Presenting:
             yield mark + drawn + Content(f" {count} {visible(option.text)}")
 
     def _time(self, play: LessonPlay) -> Content:
-        """Time of the beat and of the lesson; orange when late. Without a time of its own, a beat has an equal share of
+        """The times of the beat and of the lesson, colored when late. A beat without its own time has an equal share of
         what the others leave."""
         now, minutes, course = (
             time.monotonic(),
@@ -888,8 +891,8 @@ class Presenting:
         )
 
     def _notes(self, play: LessonPlay) -> list[Content]:
-        """Notes for the teacher: of the course before its lesson and after it, and of the beat once its answer is
-        shown, as they may tell that."""
+        """Notes for the teacher: the course's before and after the lesson, and the beat's once its answer is shown, as
+        they may give it away."""
         course = self._own.course
         part = course.course.parts[course.place] if course is not None else None
         if play.phase is LessonPhase.ENDED:
@@ -914,7 +917,7 @@ def block_digits(text: str) -> list[str]:
 TITLE = 27
 """Cells of a title in a list."""
 ABOUT = 4
-"""Lines of what is said of the highlighted one at most."""
+"""Most lines of the text about the highlighted row."""
 LESSONS_KEYS = screen_table(
     "In the list of lessons",
     *picking("Go through lessons and courses.", "choose"),
@@ -950,7 +953,7 @@ class LessonList(PickList, can_focus=True):
 
 
 class LessonsView(View):
-    """Lists courses and lessons, with what the user did of them, and begins one."""
+    """Lists courses and lessons with the user's progress, and begins one."""
 
     TOOL: ClassVar[str] = "lessons"
     ACTIONS: ClassVar[ActionTable] = LESSONS_KEYS
@@ -970,12 +973,13 @@ class LessonsView(View):
         yield LessonList(self)
 
     def begin(self) -> None:
-        """List all, with the progress as it is now."""
+        """List all courses and lessons, with the current progress."""
         self._progress = Progress().read()
         self._list(None)
 
     def _list(self, course: Course | None) -> None:
-        """List the lessons of a course, its next one highlighted; or all, the course that was left highlighted."""
+        """List the lessons of a course with the next one highlighted, or everything with the previous course
+        highlighted."""
         before, self.course = self.course, course
         if course is not None:
             self._choices = [CoursePlace(course, place) for place in range(len(course.parts))]
@@ -1018,7 +1022,6 @@ class LessonsView(View):
         return str(number), lesson.title, lesson.minutes, f"{'✓' * reached.done} {far}".strip()
 
     def show(self) -> None:
-        """Show everything, now."""
         title, course = "Lessons", self.course
         if course is not None:
             title = f"{course.title} · {course.done(self._progress)} of {len(course.parts)} done"
@@ -1028,7 +1031,6 @@ class LessonsView(View):
         self.write()
 
     def situation(self) -> str:
-        """A sentence on lessons."""
         return "Lessons ask you to predict first. ≡ is a course. Your session stays as it is"
 
     @on(PickList.RowHighlighted)
@@ -1037,7 +1039,7 @@ class LessonsView(View):
 
     @on(PickList.RowPicked)
     def take(self) -> None:
-        """Begin the highlighted lesson, or list the course's."""
+        """Begin the highlighted lesson, or list the lessons of the highlighted course."""
         actions = cast("LessonActions", self.host.own("lessons"))
         match self.picked:
             case Course() as course:
@@ -1065,8 +1067,8 @@ class BeatsDialog(LinesDialog[int]):
     """Lists the beats of a lesson; returns the one to jump to, from 0.
 
     Args:
-        titles: Of the beats.
-        present: The one on show.
+        titles: Titles of the beats.
+        present: The current beat, from 0.
     """
 
     ACTIONS: ClassVar[ActionTable] = list_table("In the list of cards", "jump")
@@ -1081,7 +1083,7 @@ class BeatsDialog(LinesDialog[int]):
         return Content(f"{choice + 1:>2} {visible(self._titles[choice])}")
 
     def action_nothing(self, key: str) -> None:
-        """Highlight the card of a number."""
+        """Highlight the card with the typed number."""
         if key.isdecimal() and 1 <= int(key) <= len(self._titles):
             self.query_one(SafeOptionList).highlighted = int(key) - 1
         else:
@@ -1106,8 +1108,8 @@ class VotesDialog(Dialog[tuple[int, ...]]):
     """Asks for the votes of a class.
 
     Args:
-        options: Of the question.
-        votes: Those that are known; empty for none.
+        options: Options of the question.
+        votes: Votes that were entered before; empty if there are none.
     """
 
     ACTIONS: ClassVar[ActionTable] = dialog_table("Among the votes", told=False)

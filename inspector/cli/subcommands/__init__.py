@@ -1,1 +1,1 @@
-"""One file a subcommand: its parser and what it runs."""
+"""The subcommands: their parsers, and the functions that run them."""

@@ -56,7 +56,7 @@ def run_generate(args: Namespace) -> int:
     direction = steering(args.steer).intervention
 
     def steered(summary: Summary) -> list[Command]:
-        """The prompt's last token, and all after it, are steered."""
+        """The commands of a run that is steered from the prompt's last token on."""
         assert summary.prefilled is not None
         return [protocol.HoldInterventions(summary.prefilled.tokens[-1].node, (direction,)), *commands]
 
@@ -78,8 +78,8 @@ STEERING: flags.Flags = {
 # ---- the flags of speculative decoding -------------------------------------------------------
 
 PLAIN_STEPS = 9
-"""Plain steps that a run begins with: the first is a cold start, and the median of eight is what rounds are measured
-against."""
+"""Plain steps at the beginning of a run: the first is a cold start, and rounds are compared with the median of the
+other eight."""
 
 
 SPECULATION: flags.Flags = {
@@ -133,7 +133,6 @@ def beam_parser() -> flags.Parser:
 
 
 def run_beam(args: Namespace) -> int:
-    """Run `inspector beam`."""
     from inspector.cli.writers.generation import report
     from inspector.cli.writers.sequences import BeamReport
 
@@ -147,7 +146,7 @@ def run_beam(args: Namespace) -> int:
 # ---- inspector batch -------------------------------------------------------------------------
 
 FORM = '{"prompt": "...", "seed": 1, "temp": 0.7}'
-"""Example of such a line, as `inspector.config.presets` reads it."""
+"""Example of a line with its own settings, as `inspector.config.presets` reads it."""
 SIZE = 32
 """Lanes at once, as in `engine.protocol.StartBatch`."""
 
@@ -199,7 +198,7 @@ def prompts_from(args: Namespace) -> list[str]:
     """The prompts.
 
     Raises:
-        PromptError: There is none, or a file can't be read.
+        PromptError: There is no prompt, or a file can't be read.
     """
     texts: list[str] = []
     for text in args.prompt or ():
@@ -222,7 +221,7 @@ def _cut(args: Namespace, text: str) -> list[str]:
 
 
 def batch_request(args: Namespace, texts: list[str]) -> CliRequest:
-    """The request of the flags; the prompt is that of draws, lanes have theirs in their command."""
+    """The request of the flags; its prompt is for draws, as lanes have theirs in their command."""
     one = Namespace(**{**vars(args), "prompt": "x", "prompt_file": None})
     request = arguments.request_from(one)
     text = texts[0] if args.draws is not None else ""
@@ -230,10 +229,10 @@ def batch_request(args: Namespace, texts: list[str]) -> CliRequest:
 
 
 def commands_for(args: Namespace, request: CliRequest, texts: list[str]) -> Iterable[Command]:
-    """The commands after model, settings and, for draws, their prompt.
+    """The commands after those for the model, the settings and, for draws, the prompt.
 
     Raises:
-        PromptError: A line names what is no setting, or a value that can't be.
+        PromptError: A line has an unknown setting or an invalid value.
     """
     prompt = request.prefill
     like = protocol.LanePrompt("", prompt.chat, prompt.system, prompt.options)

@@ -1,4 +1,4 @@
-"""`inspector learn` and `lesson`: lessons and courses begun, and what authors need."""
+"""`inspector learn` and `lesson`: runs lessons and courses, and helps authors to write them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from inspector.lessons.play import LessonPlay
 
 LONGEST_ANSWER = 1000
-"""Characters of a line that are read at once."""
+"""Most characters of a line that are read at once."""
 
 
 def learn_parser() -> flags.Parser:
@@ -127,7 +127,7 @@ def _place(args: Namespace) -> CoursePlace:
 
 
 def _plain_course(place: CoursePlace, recorded: bool, beat: int | None) -> int:
-    """Hold the lessons of a course as dialogues, one after another, until the user leaves."""
+    """Run the lessons of a course as dialogues, one after another, until the user leaves."""
     following: CoursePlace | None = place
     while following is not None:
         write([f"{following.course.title}, {following.named}."])
@@ -138,7 +138,7 @@ def _plain_course(place: CoursePlace, recorded: bool, beat: int | None) -> int:
 
 
 def _plain(listed: Listed, recorded: bool, beat: int | None) -> bool:
-    """Hold a lesson as a dialogue, from its recording if its model can't be loaded; returns whether it came to its
+    """Run a lesson as a dialogue, from its recording if its model can't be loaded; returns whether it reached its
     end."""
     from inspector.lessons.dialogue import LessonDialogue
 
@@ -155,11 +155,11 @@ def _plain(listed: Listed, recorded: bool, beat: int | None) -> bool:
         tell(prompt, "")
         answer = sys.stdin.readline(LONGEST_ANSWER)
         if not sys.stdin.isatty():
-            out.write("\n")  # which a terminal shows as it is typed
+            out.write("\n")  # on a terminal, the user's own newline is there
         return answer or None
 
     def keep() -> None:
-        """Keep how far it is, as the screen does; a file that can't be written ends nothing."""
+        """Save the progress, as the screen does; if that fails, the lesson continues."""
         try:
             Progress().keep(play.lesson.id, play.progress)
         except EngineError as error:
@@ -259,7 +259,7 @@ def _check(args: Namespace) -> int:
 
     if args.dtype and args.all_dtypes:
         raise EngineError("--dtype and --all-dtypes were both given.", "Leave one of them out.")
-    if args.file.endswith(ENDING):  # its lessons are checked by themselves
+    if args.file.endswith(ENDING):  # its lessons are checked separately
         course, faults = read_course(typed(args.file))
         return _report(args, faults, len(course.parts) if course is not None else 0, "part")
     lesson, faults = _read_checked(_lesson_path(args))
@@ -301,14 +301,14 @@ def _read_checked(path: Path) -> tuple[Lesson | None, list[LessonError]]:
 
 
 def _report(args: Namespace, faults: Iterable[LessonError], count: int, unit: str = "card") -> int:
-    """Write the faults of a file, or that there is none."""
+    """Write the faults of a file, or that nothing is wrong; returns the exit status."""
     lines = [fault.at(args.file) for fault in faults]
     write(lines or [f"{args.file}: nothing is wrong in {count} {unit}{'s' * (count != 1)}."])
     return BAD_INPUT if lines else OK
 
 
 def _computed(examined: Examination) -> Iterator[str]:
-    """The answers that a run computed, a beat a line."""
+    """The answers that a run computed, a line per card."""
     yield f'{examined.dtype}, fingerprint = "{examined.fingerprint}"'
     for each in examined.findings:
         answer = each.answer.written() if each.answer is not None else "no question"

@@ -1,6 +1,6 @@
-"""`inspector models`, `sessions`, `doctor` and `completion`, and `inspector --keys`: what there is on this machine.
+"""`inspector models`, `sessions`, `doctor` and `completion`, and `inspector --keys` and `--plugins`.
 
-Tab completes by argcomplete: the shell's function runs the program with `_ARGCOMPLETE` set.
+Tab completion uses argcomplete: the shell's function runs the program with `_ARGCOMPLETE` set.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from inspector.widgets.actions import Action
 
 ERASE = "\r\x1b[K"
-"""Takes a line of progress away."""
+"""Erases a line of progress."""
 _NAME, _PROMPT = 60, 40
-"""Cells of a model's name, and characters of a prompt, that a table shows at most; JSON has all of them."""
+"""Most cells of a model's name, and of a prompt, in a table; JSON has all of them."""
 
 
 def _listed(values: Iterable[object], lines: Iterable[str], jsonl: bool) -> int:
@@ -98,7 +98,7 @@ def run_models(args: Namespace) -> int:
 
 
 def _get(spec: str, directories: Sequence[str], jsonl: bool) -> int:
-    """Download a model, and write how far it is."""
+    """Download a model, and write the progress."""
     from inspector.documents.disk_models import far
 
     if directories:
@@ -136,7 +136,6 @@ def sessions_parser() -> flags.Parser:
 
 
 def run_sessions(args: Namespace) -> int:
-    """Run `inspector sessions`."""
     found = sessions.saved_sessions()
     if args.jsonl or not found:
         values = ({"name": session.name, **to_builtins(session, enc_hook=str)} for session in found)
@@ -175,7 +174,7 @@ def doctor_parser() -> flags.Parser:
 
 
 def run_doctor(args: Namespace) -> int:
-    """Run `inspector doctor`; errors as for `inspector.cli.doctor.run`."""
+    """Run `inspector doctor`; raises as `inspector.cli.doctor.run`."""
     from inspector.cli.doctor import run
 
     try:
@@ -193,7 +192,7 @@ class ListedAction(Struct, frozen=True):
     id: str
     keys: tuple[str, ...]
     where: str
-    """Group of the main screen, or else its place."""
+    """Tab of the main screen, or else the title of the table that lists it."""
     label: str
     help: str
     own: bool
@@ -253,7 +252,7 @@ def _key_lines(listed: Sequence[ListedAction], problems: tuple[str, ...]) -> Ite
     yield from problems
 
 
-# ---- inspector completion: what a shell's start-up file runs, and the answers to the shell ----
+# ---- inspector completion: the code for a shell's start-up file --------------------------------
 
 SHELLS = {
     "bash": 'eval "$(inspector completion bash)" in ~/.bashrc',
@@ -264,7 +263,6 @@ SHELLS = {
 
 
 def completion_parser() -> flags.Parser:
-    """The parser of `inspector completion`."""
     ways = "; ".join(f"{shell}: {way}" for shell, way in SHELLS.items())
     description = "Print the code that makes a shell complete subcommands, flags, names of sessions and presets, and " \
                   f"other values with tab. Put one line into your shell's start-up file. {ways}."  # fmt: skip
@@ -273,22 +271,21 @@ def completion_parser() -> flags.Parser:
 
 
 def run_completion(args: Namespace) -> int:
-    """Run `inspector completion`."""
     from argcomplete.shell_integration import shellcode
 
     output().write(shellcode(["inspector"], shell=args.shell))
     return OK
 
 
-# ---- the shell asks ---------------------------------------------------------------------------
+# ---- answering the shell ----------------------------------------------------------------------
 
 
 def complete(screen: ArgumentParser, *subcommands: ArgumentParser) -> None:
-    """Answer a shell that asks what may come next, and end the process; returns if none asks.
+    """Answer a shell that asks for completions, and end the process; returns if no shell asks.
 
     Args:
-        screen: The parser of `inspector` alone; the subcommands are put under it.
-        subcommands: Their parsers.
+        screen: The parser of `inspector` itself; the subcommands are added to it.
+        subcommands: The parsers of the subcommands.
     """
     from argcomplete import autocomplete
     from argcomplete.completers import SuppressCompleter
@@ -305,7 +302,7 @@ def complete(screen: ArgumentParser, *subcommands: ArgumentParser) -> None:
             if (values := KNOWN_VALUES.get(action.dest)) is not None and not action.choices:
                 completer = lambda values=values, **_: list(values())  # noqa: E731 (argcomplete takes the prefix itself)
                 setattr(action, "completer", completer)  # noqa: B010 (argcomplete's own attribute)
-    # Flags once a hyphen is typed; where nothing is offered, the shell itself completes files.
+    # Flags are offered once a hyphen is typed; if nothing is offered, the shell itself completes file names.
     autocomplete(screen, always_complete_options=False, default_completer=SuppressCompleter())
 
 
@@ -318,4 +315,4 @@ KNOWN_VALUES: Mapping[str, Callable[[], Iterable[str]]] = {
     "model": lambda: ("pocket",),
     "views": lambda: (*show.VIEWS, *show.MEASURED),
 }
-"""Values that are known beforehand, by the name of their argument."""
+"""Values to complete, by the name of their argument."""

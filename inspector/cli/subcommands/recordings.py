@@ -1,6 +1,6 @@
-"""`inspector replay`, `export` and `open`: sessions that were recorded, and requests to servers.
+"""`inspector replay`, `export` and `open`: recorded sessions, and requests to servers.
 
-A recording is shown and written without MLX; what a server answered is compared with what the engine computes.
+Recordings are shown and exported without MLX; a server's reply is compared with what the engine computes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ SPEEDS = {"0.25": 0.25, "0.5": 0.5, "1": 1.0, "2": 2.0, "5": 5.0, "10": 10.0, "m
 
 
 def replay_parser() -> flags.Parser:
-    """The parser of `inspector replay`."""
     description = "Show a recorded session on the same screen, without a model: walk, compare, search, play. " \
                   f"{key_for('go_live')} loads the recorded model and continues live."  # fmt: skip
     epilog = f"Keys: {key_for('step')} shows the next step, {key_for('run')} plays, {key_for('faster')} " \
@@ -63,13 +62,13 @@ def replay_parser() -> flags.Parser:
 
 
 def named(name: str | None) -> tuple[Path, bool]:
-    """The recording of a name, and whether it comes with the program.
+    """The recording with a name, and whether it comes with the program.
 
     Args:
         name: A path, a session's name, or that of a recording that comes with the program; None for the demonstration.
 
     Raises:
-        EngineError: There is none.
+        EngineError: There is no such recording.
     """
     if name is None:
         return DEMONSTRATION, True
@@ -82,7 +81,7 @@ def run_replay(args: Namespace) -> int:
     """Run `inspector replay`.
 
     Raises:
-        EngineError: There is no such file, it is no recording, or there is no terminal.
+        EngineError: There is no such file, it is not a recording, or there is no terminal.
     """
     from inspector.session.playback import Opening, checked
 
@@ -136,16 +135,16 @@ def export_parser() -> flags.Parser:
 
 
 def format_name(text: str) -> str:
-    """A format as it is typed, or as a file's name ends: `md` for `markdown`."""
+    """The name of a format that was typed or that a file's name ends with: `md` for `markdown`."""
     name = text.lower()
     return {"htm": "html", "markdown": "md", "text": "txt"}.get(name, name)
 
 
 def dimensions(text: str) -> tuple[int, int]:
-    """Columns and rows as they are typed: `120x40`.
+    """Parse columns and rows, such as `120x40`.
 
     Raises:
-        ArgumentTypeError: They are none, or out of range.
+        ArgumentTypeError: The text has another form, or they are out of range.
     """
     match = re.fullmatch(r"(\d{1,4})x(\d{1,4})", text.strip().lower())
     size = (int(match[1]), int(match[2])) if match else (0, 0)
@@ -155,7 +154,6 @@ def dimensions(text: str) -> tuple[int, int]:
 
 
 def run_export(args: Namespace) -> int:
-    """Run `inspector export`."""
     from inspector.documents.exports import EXPORTS
     from inspector.export.documents import FORMATS
     from inspector.export.lesson_page import page
@@ -198,7 +196,7 @@ def run_export(args: Namespace) -> int:
 
 
 def _source(args: Namespace) -> tuple[Listed | None, Path | None]:
-    """The lesson, where one is named, and the recording; no recording for the demonstration."""
+    """The lesson, if one is named, and the recording; no recording for the demonstration."""
     name = args.trace
     listed = None if args.lesson is None else _read_lesson(args.lesson, lambda: catalogue.find(args.lesson))
     if name is None:
@@ -218,7 +216,7 @@ def _read_lesson(name: str, read: Callable[[], Found]) -> Found:
 
 
 def _target(args: Namespace, trace: Path | None) -> tuple[str, Path | None]:
-    """Format and file; None for standard output."""
+    """The format, and the file to write; None for standard output."""
     given = typed(args.output) if args.output not in (None, STDOUT) else None
     name = args.to or format_name(given.suffix.lstrip(".") if given else "")
     if name not in flags.DOCUMENTS:
@@ -231,7 +229,7 @@ def _target(args: Namespace, trace: Path | None) -> tuple[str, Path | None]:
 
 
 def stem(trace: Path | None) -> str:
-    """A recording's name without its endings; None for the demonstration."""
+    """A recording's name without its endings; `demonstration` for None."""
     if trace is None:
         return "demonstration"
     return trace.name.removesuffix(".zst").removesuffix(".trace") or "session"
@@ -298,7 +296,7 @@ def run_open(args: Namespace) -> int:
 
 
 def _replay(args: Namespace, exchange: Exchange) -> int:
-    """Show a reply without its model, from a recording that lasts as long as the screen; or write that recording."""
+    """Show a reply without its model, from a temporary recording; or write that recording."""
     from inspector.served.reply_recording import recording_of
     from inspector.session.playback import Opening, checked
 
@@ -326,10 +324,10 @@ def _check(args: Namespace, exchanges: Sequence[Exchange]) -> int:
 
 
 def loaded_for(args: Namespace, exchanges: Sequence[Exchange]) -> LoadSettings:
-    """The model that answered, as the flags or the requests name it.
+    """The settings of the model that answered, which the flags or the requests name.
 
     Raises:
-        PromptError: Neither does.
+        PromptError: Neither names one, or the requests name one that isn't on the disk.
     """
     load = load_settings(args)
     if args.model is not None:
@@ -344,12 +342,12 @@ def loaded_for(args: Namespace, exchanges: Sequence[Exchange]) -> LoadSettings:
 
 
 class Checks:
-    """Computes replies again one after another, and writes what each came to.
+    """Recomputes replies one after another, and writes the result of each.
 
     Args:
-        file: What was asked and answered.
-        out: Receives it; the sums go to standard error.
-        jsonl: Whether as JSON lines.
+        file: The requests and replies.
+        out: Receives the results; the totals go to standard error.
+        jsonl: Whether to write JSON lines.
     """
 
     def __init__(self, file: ServedFile, out: TextIO, jsonl: bool) -> None:
@@ -359,18 +357,18 @@ class Checks:
         self._results: list[Rescored] = []
 
     def take(self, record: Record, text: str) -> None:
-        """Compare what a record says with the reply that is computed again, or note why one can't be."""
+        """Compare a record with the reply that is being recomputed, or keep the failure."""
         if isinstance(record, Failure):
             self._failure = record
         elif self._rescoring is not None:
             self._rescoring.take(record)
 
     def forgives(self, failure: Failure) -> bool:
-        """True if the next one is checked after the failure of one: the program isn't at fault."""
+        """True if the next reply is checked despite a failure: it is not a fault of the program."""
         return failure.expected and self._rescoring is not None
 
     def commands(self, summary: Summary) -> Iterator[Command]:
-        """The commands of each, one after another; the summary has the facts of the model."""
+        """The commands that recompute each reply, one after another; the summary has the facts of the model."""
         from inspector.served.rescoring import Rescoring
 
         assert summary.facts is not None
@@ -405,7 +403,7 @@ class Checks:
         self._out.flush()
 
     def end(self, summary: Summary) -> None:
-        """Write the sums."""
+        """Write the totals of several replies."""
         from inspector.served.listing import sums
 
         if len(self._file.exchanges) > 1:

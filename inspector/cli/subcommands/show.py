@@ -1,4 +1,4 @@
-"""`inspector show`: what the layers of a model compute for one token; a race, the time of a step, and the cache."""
+"""`inspector show`: what a model's layers compute for one token; a race, the time of a step, and the cache."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VIEWS = (
     "map", "attention", "lens", "contributions", "gradients", "scores", "heads", "positions", "experts", "switch-off",
     "patching", "steering",
 )  # fmt: skip
-"""The words of the tabs on the screen, and of the pages of these views."""
+"""Names of the views, the same as those of the screen's tabs and of the views' pages."""
 USUAL = VIEWS[1:4]
 """The views that are shown if none are named."""
 MEASURED = ("race", "time", "cache")
@@ -44,7 +44,7 @@ VIEWS_OF = {
     "versus": ("scores",), "texts": ("heads",), "method": ("gradients",), "baseline": ("gradients",),
     "gradient_steps": ("gradients",), "hold_experts": ("gradients",), "facing": ("patching",),
 }  # fmt: skip
-"""The views that a flag has an effect on, by the name of its value."""
+"""The views that each flag affects, by the name of the flag's value."""
 LENS = 6
 """Positions that the lens shows by default."""
 
@@ -135,7 +135,7 @@ def show_parser() -> flags.Parser:
 
 
 def _units(text: str) -> tuple[Intervention, ...]:
-    """The units that a list names; argparse reports why it can't be read."""
+    """Parse a list of units; argparse reports an error."""
     try:
         return units_from(text)
     except ValueError as error:
@@ -143,7 +143,7 @@ def _units(text: str) -> tuple[Intervention, ...]:
 
 
 def _head(text: str) -> Intervention:
-    """The head that a label names."""
+    """Parse the label of a head."""
     units = _units(text)
     if len(units) != 1 or units[0].kind != "head" or units[0].scale:
         raise argparse.ArgumentTypeError(f"{text!r} is not a head: write L6 h1")
@@ -152,14 +152,14 @@ def _head(text: str) -> Intervention:
 
 _STRETCH = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?:(\d{1,9})(?:-(\d{1,9}))?")
 MOST_FACING = 1_000_000
-"""Tokens of a stretch, at most."""
+"""Most tokens of a stretch."""
 
 
 def facing_from(text: str) -> Facing:
-    """An alignment as it is typed, places counted from 1: `1-5:1-5, 6:8, 7-9:9-11`.
+    """Parse an alignment, with places counted from 1: `1-5:1-5, 6:8, 7-9:9-11`.
 
     Raises:
-        ArgumentTypeError: A part is no place or stretch of each path, or the stretches differ in length.
+        ArgumentTypeError: A part doesn't name a place or stretch of each path, or the stretches differ in length.
     """
     pairs: list[tuple[int, int]] = []
     for part in text.split(","):
@@ -178,7 +178,7 @@ def facing_from(text: str) -> Facing:
 
 
 def _views(text: str) -> tuple[str, ...]:
-    """The views that a list names."""
+    """Parse a list of views."""
     named = tuple(part.strip().replace(" ", "-") for part in text.split(","))  # “switch off” on the screen
     unknown = [name for name in named if name not in VIEWS]
     if unknown and unknown[0] in ELSEWHERE:
@@ -192,7 +192,7 @@ def _views(text: str) -> tuple[str, ...]:
 
 
 def _texts(text: str) -> tuple[int, ...]:
-    """Length, count and seed of repeated texts; the last ones may be left out."""
+    """Parse length, count and seed of repeated texts; the last ones may be left out."""
     given = tuple(flags.whole(part.strip()) for part in text.split(","))
     if len(given) > 3:
         raise argparse.ArgumentTypeError("give a length, a count and a seed")
@@ -203,7 +203,7 @@ def _texts(text: str) -> tuple[int, ...]:
 
 
 def _place(text: str) -> tuple[bool, int]:
-    """True if a prompt token is meant, and its number or that of a step."""
+    """Parse a place: True for a prompt token, and its number or that of a step."""
     number = flags.whole(text.removeprefix("p"))
     if not number:
         raise argparse.ArgumentTypeError("tokens are counted from 1")
@@ -217,7 +217,7 @@ def _positive(text: str) -> int:
     return count
 
 
-# ---- what is run ------------------------------------------------------------------------------
+# ---- running the command ----------------------------------------------------------------------
 
 
 def run_show(args: Namespace) -> int:
@@ -232,7 +232,7 @@ def run_show(args: Namespace) -> int:
     views, pairs = _shown(args), _pairs(args)
     if not args.steps and all(getattr(args, name) is None for name in SAMPLING):
         args.temp = 0.0  # so that the token that comes next is the most probable one
-    request = request_from(args, default_prompt=views == ("map",))  # which is the same for each prompt
+    request = request_from(args, default_prompt=views == ("map",))  # a map needs no prompt of its own
     known = Known()
     known.changed = bool(args.off) or args.steer is not None
 
@@ -258,7 +258,7 @@ def run_show(args: Namespace) -> int:
 
 
 def _shown(args: Namespace) -> tuple[str, ...]:
-    """The views that are asked for, by name or by what is given for one.
+    """The views that are asked for by name, or by the flags of one.
 
     Raises:
         EngineError: A flag has no effect, or nothing is given to steer by.
@@ -293,7 +293,7 @@ def _shown(args: Namespace) -> tuple[str, ...]:
 
 
 def _pairs(args: Namespace) -> tuple[PatchPair, ...]:
-    """The pairs of a file; without a prompt the first one's text is the prompt.
+    """The pairs of a file; without a prompt, the first pair's text becomes the prompt.
 
     Raises:
         PromptError: The file can't be read, or has no pairs.
@@ -311,7 +311,7 @@ def _pairs(args: Namespace) -> tuple[PatchPair, ...]:
 # ---- inspector show race ---------------------------------------------------------------------
 
 UNUSED = ("max_tokens", "min_tokens", "stop", "candidates")
-"""Settings that a race has no use for."""
+"""Settings that a race doesn't use."""
 
 
 def show_race_parser() -> flags.Parser:
@@ -344,7 +344,7 @@ def run_show_race(args: Namespace) -> int:
 # ---- inspector show time, and cache ------------------------------------------------------------
 
 BEFORE = 16
-"""Tokens decoded before what is measured."""
+"""Default number of tokens decoded before a measurement."""
 MEASURING: flags.Flags = {
     **flags.jsonl("tables"), **flags.PROMPT,
     "what runs before it:": "",
@@ -353,7 +353,7 @@ MEASURING: flags.Flags = {
     **flags.named("temp", "top_p", "seed"),
     **flags.LOAD,
 }  # fmt: skip
-"""The flags of the text that something is measured on."""
+"""The flags of the text on which a measurement is made."""
 
 
 def show_time_parser() -> flags.Parser:
@@ -369,7 +369,7 @@ def show_time_parser() -> flags.Parser:
 
 
 def run_show_time(args: Namespace) -> int:
-    """Run `inspector show time`. A trace of Metal is recorded alone: it slows a step down."""
+    """Run `inspector show time`. A Metal trace is recorded without the measurements, as it slows the step down."""
     if args.metal_trace is not None:
         os.environ.setdefault("MTL_CAPTURE_ENABLED", "1")  # which Metal reads when MLX is imported
         return _measure(args, protocol.CaptureMetal(args.metal_trace))
@@ -383,12 +383,11 @@ def show_cache_parser() -> flags.Parser:
 
 
 def run_show_cache(args: Namespace) -> int:
-    """Run `inspector show cache`."""
     return _measure(args, protocol.CompareKV())
 
 
 def _measure(args: Namespace, *commands: Command) -> int:
-    """Run a text, by default the screen's prompt, and measure."""
+    """Generate from the prompt, by default the screen's, and then run the commands that measure."""
     from inspector.cli.writers.generation import report
     from inspector.cli.writers.measured import Measurements
 

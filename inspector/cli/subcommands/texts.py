@@ -1,4 +1,4 @@
-"""`inspector score`, `diff` and `tokens`: what one model, or two, make of a text that is given, and how it is cut."""
+"""`inspector score`, `diff` and `tokens`: scores a text, compares two models over it, or cuts it into tokens."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run_score(args: Namespace) -> int:
 
 
 def _of_text(failure: Failure) -> Failure:
-    """The engine's message on a prompt, as a message on the text that is read."""
+    """The engine's message about a prompt, reworded for the text that is read."""
     if failure.command not in ("Prefill", "DiffText") or not failure.expected:
         return failure
     message, hint = (words.replace("prompt", "text") for words in (failure.message, failure.hint))
@@ -64,7 +64,7 @@ def _of_text(failure: Failure) -> Failure:
 
 
 def score_request_from(args: Namespace) -> CliRequest:
-    """Check what the flags ask for, and read the text.
+    """Check the flags, and read the text.
 
     Raises:
         EngineError: A value is out of range, or the text can't be read or is empty.
@@ -78,14 +78,14 @@ def score_request_from(args: Namespace) -> CliRequest:
 def _request(
     args: Namespace, file: str | None, purpose: str, flag: str, settings: Settings | None = None
 ) -> CliRequest:
-    """The request of the flags, with the conversation that they name, or else the text that they give.
+    """The request of the flags, with the conversation that they name, or else the text.
 
     Args:
         args: As parsed.
-        file: Of the text.
-        purpose: What is done with it.
-        flag: That puts it through the chat template.
-        settings: Of the sampler.
+        file: Path of the text.
+        purpose: What is done with it, as a verb.
+        flag: The flag that applies the chat template.
+        settings: Settings of the sampler.
     """
     load, (messages, options, notes) = arguments.load_settings(args), arguments.chat_from(args)
     if messages:
@@ -173,7 +173,7 @@ GROUP_SIZE = 64
 
 
 def second_model_flags(prefix: str) -> flags.Flags:
-    """The flags that make a second model of the first one.
+    """The flags that make a second model from the first one.
 
     Args:
         prefix: Before their names, as in `--second-model-bits`; empty for `--bits`.
@@ -192,9 +192,9 @@ def second_model_from(args: Namespace, load: LoadSettings, named: str | None) ->
     """The command that opens the second model.
 
     Args:
-        args: With the flags above.
-        load: Of the first model; what doesn't belong to that model alone holds for both.
-        named: The second model, if it is named.
+        args: Has the flags above.
+        load: Settings of the first model; those that are not specific to it apply to both.
+        named: Name of the second model, if given.
 
     Returns:
         None if neither a model nor a flag was given.
@@ -274,7 +274,7 @@ def run_tokens(args: Namespace) -> int:
 
 
 def tokens_request_from(args: Namespace) -> CliRequest:
-    """Check what the flags ask for, and read the text, which may come from a pipe without being named.
+    """Check the flags, and read the text; a pipe is read even if the flags don't name it.
 
     Raises:
         EngineError: The text can't be read or is empty, or the model's name is wrong.

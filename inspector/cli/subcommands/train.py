@@ -1,4 +1,4 @@
-"""`inspector train`: a small model learns from a text while one looks on."""
+"""`inspector train`: trains a small model on a text, and shows how it learns."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from inspector.cli import flags
 from inspector.cli.arguments import CliRequest, given, settings_from
 
 SAVE_EVERY = 300
-"""Steps between two checkpoints, unless others are asked for."""
+"""Default number of steps between two checkpoints."""
 PATTERN = "step-*"
-"""Names of checkpoints."""
+"""Glob of the checkpoints' names."""
 
 
 def train_parser() -> flags.Parser:
@@ -53,7 +53,7 @@ def _declared(*names: str) -> flags.Flags:
 
 
 def _batch(text: str) -> tuple[int, int]:
-    """Rows and tokens, as `8x64`."""
+    """Parse rows and tokens, such as `8x64`."""
     rows, by, tokens = text.lower().partition("x")
     if not by or not rows.isdecimal() or not tokens.isdecimal():
         raise argparse.ArgumentTypeError(f"must be rows x tokens, such as 8x64, not {text!r}")
@@ -117,7 +117,7 @@ def checkpoints(directory: Path) -> list[Path]:
 
 
 def _new_directory(name: str | None) -> Path:
-    """A directory that is there, before the work that will be saved in it."""
+    """Make the directory of the checkpoints, before the training begins."""
     usual = places.state() / "trained" / time.strftime("%Y-%m-%d %H.%M.%S")
     directory = usual if name is None else typed(name)
     if directory.exists() and not directory.is_dir():

@@ -1,1 +1,1 @@
-"""The forms in which the records of a run are written: text and tables, JSON lines."""
+"""The writers of a run's records: as text and tables, and as JSON lines."""

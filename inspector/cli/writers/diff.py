@@ -21,13 +21,13 @@ from inspector.scales import milliseconds, size
 from inspector.state.second_model import Divergences, Mean, mean, percentile
 
 WORST = 5
-"""Places with the largest divergence that are told."""
+"""Number of places with the largest divergence that are shown."""
 AROUND = 6
-"""Tokens of the text before such a place."""
+"""Number of tokens shown before such a place."""
 PERCENTILES = (0.999, 0.99, 0.9, 0.5, 0.1, 0.01, 0.001)
 
 
-# ---- a gate: bounds that a comparison must hold --------------------------------------------------
+# ---- a gate: bounds on the figures of a comparison -----------------------------------------------
 
 Verdict = Literal["holds", "undecided", "broken", "unknown"]
 WORDS: dict[Verdict, str] = {
@@ -37,7 +37,7 @@ WORDS: dict[Verdict, str] = {
 
 
 class Bounds(SettingsStruct, frozen=True):
-    """Bounds that the second model must hold beside the first; None if a figure is not bounded."""
+    """Bounds on how far the second model may differ from the first; None if a figure is not bounded."""
 
     max_kld: Annotated[Annotated[float, Meta(ge=0, le=MOST_FLOAT)] | None, Setting("", "BITS")] = None
     """Mean KL divergence, in bits/token."""
@@ -51,22 +51,22 @@ NO_BOUNDS = Bounds()
 
 
 class Judged(Struct, frozen=True):
-    """One figure against its bound."""
+    """One figure, its bound and the verdict."""
 
     name: str
     bound: float
     verdict: Verdict
     value: Mean | None
-    """The figure; None if there is none."""
+    """The figure; None if it could not be computed."""
 
 
 def judge(bounds: Bounds, figures: Divergences, complete: bool) -> list[Judged]:
-    """Hold the figures of a comparison against bounds.
+    """Check the figures of a comparison against bounds.
 
     Args:
-        bounds: The requested ones.
-        figures: Those of all that was read.
-        complete: Whether the whole text was read; of a part nothing is known.
+        bounds: Figures without a bound are left out.
+        figures: The figures of everything that was read.
+        complete: Whether the whole text was read; otherwise each verdict is `unknown`.
     """
     kl = mean(figures.kl) if complete and figures.kl else None
     top = figures.same_top if complete and figures.tops else None
@@ -86,7 +86,7 @@ def judge(bounds: Bounds, figures: Divergences, complete: bool) -> list[Judged]:
 
 
 def _verdict(held: Mean | None, most: float) -> Verdict:
-    """The verdict on a value that must not be above `most`; not a number is unknown."""
+    """The verdict on a value that must not be above `most`; NaN is `unknown`."""
     if held is None or math.isnan(held.value):
         return "unknown"
     if abs(held.value - most) < 2 * held.error:
@@ -103,19 +103,19 @@ class KLSpread(Struct, frozen=True):
     mean: Mean
     min: float
     percentiles: dict[str, float]
-    """Percentiles by their share: `p99.9`."""
+    """Percentiles by name, such as `p99.9`."""
     max: float
 
 
 class DiffSummary(Struct, frozen=True, tag_field="event", kw_only=True):
-    """The figures of all that was read, those of the first model before those of the second."""
+    """The figures of everything that was read; the first model's come before the second's."""
 
     complete: bool
     spans: int
     scored: tuple[int, int]
     logprobs: tuple[float, float]
     bytes: int
-    """Bytes of the spans that both score, as all fields below."""
+    """Bytes of the spans that both score; the figures below are about these spans, too."""
     bits_per_byte: tuple[Mean, ...] | None
     """Bits per byte of the first, of the second, and their difference."""
     perplexity: Mean | None = None
@@ -140,8 +140,8 @@ class DiffReading(Report):
     """The figures of a comparison so far.
 
     Args:
-        texts: How many are read.
-        bounds: What they must hold.
+        texts: Number of texts that are read.
+        bounds: Bounds on the figures.
     """
 
     measures = "second model: "
@@ -157,7 +157,6 @@ class DiffReading(Report):
         self.ms = self.other_ms = 0.0
 
     def take(self, record: Record) -> None:
-        """Add a record."""
         match record:
             case LockstepMemory():
                 self.memory = record
@@ -179,12 +178,12 @@ class DiffReading(Report):
 
     @property
     def judged(self) -> list[Judged]:
-        """The figures that are bounded, each against its bound."""
+        """The verdict on each figure that has a bound."""
         return judge(self._bounds, self.figures, self.ended is not None)
 
     @property
     def status(self) -> int:
-        """The exit status: a bound that is broken comes first, then a figure that there is not."""
+        """The exit status: a broken bound comes first, then a figure that could not be computed."""
         verdicts = {each.verdict for each in self.judged}
         found = {"broken": BROKEN, "unknown": BAD_INPUT, "undecided": UNDECIDED}
         return next((status for verdict, status in found.items() if verdict in verdicts), OK)
@@ -214,7 +213,7 @@ class DiffReading(Report):
         )
 
     def early(self, record: Record) -> Fact:
-        """The memory that both models need, and that there is, before the second is loaded."""
+        """The memory that both models need, and the free memory, before the second is loaded."""
         if not isinstance(record, LockstepMemory):
             return super().early(record)
         second = f"about {size(record.second_bytes)}" if record.second_bytes else "the same weights"
@@ -222,7 +221,6 @@ class DiffReading(Report):
         return "memory", f"the first model has {size(record.first_bytes)}, the second needs {second}{free}"
 
     def progress(self, record: Record) -> str | None:
-        """See `Report`."""
         if isinstance(record, LockstepRead):
             return f"read {record.done}/{record.total} tokens"
         return super().progress(record)
@@ -236,7 +234,6 @@ class DiffReading(Report):
             yield text.lstrip("\n")
 
     def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
-        """See `Report`."""
         against = [("against", self.opened.title)] if self.opened else []
         return [*super().costs(summary, request), *against, *cost(self)]
 
@@ -318,8 +315,7 @@ def _tokens(made: Divergences) -> Iterator[Fact]:
 
 
 def worst_places(made: Divergences) -> list[int]:
-    """The places with the largest divergence, as far as they differ; without one, with the largest change of logprob a
-    byte."""
+    """The places with the largest KL divergence above 0; if it is not known, the largest change of logprob per byte."""
     spans = made.spans
 
     def apart(place: int) -> float:
@@ -342,7 +338,7 @@ def _worst(made: Divergences) -> Iterator[Fact]:
 
 
 def cost(reading: DiffReading) -> Iterator[Fact]:
-    """Time and memory of both."""
+    """Time and memory of both models."""
     yield "took", f"{milliseconds(reading.ms)} of base, {milliseconds(reading.other_ms)} of Q"
     ended, memory, opened = reading.ended, reading.memory, reading.opened
     if opened is None or memory is None:

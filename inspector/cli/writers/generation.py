@@ -1,4 +1,4 @@
-"""A generation as plain text, its figures to standard error; or as JSON lines."""
+"""A generation as plain text, with its figures on standard error, or as JSON lines."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ from inspector.state.speculation import Speculation, SpeculationTotals, verdict
 from inspector.state.speculation import figures as speculation_figures
 
 ERASE = "\r\x1b[2K"
-"""Begin the terminal's line again."""
+"""Returns to the beginning of the terminal's line and erases it."""
 
 
 class Report:
-    """The output of a subcommand about a run: here the progress, the name of the model, and in JSON every
-    record."""
+    """The output of a subcommand about a run; by default the progress, the model's name, and in JSON every record."""
 
     streams = False
     """True if the text of the completion is written as it comes."""
@@ -47,30 +46,30 @@ class Report:
 
     @property
     def width(self) -> int:
-        """Cells of a line."""
+        """Width of a line, in cells."""
         return max(40, min(120, shutil.get_terminal_size((122, 24)).columns - 2))
 
     def drawn(self, blocks: Iterable[Block]) -> Iterator[str]:
-        """The lines of a document, whose tables fit a terminal."""
+        """The lines of a document, with tables that fit a terminal."""
         return plain_lines(blocks, self.width, self.on_terminal)
 
     def take(self, record: Record) -> None:
         """Add a record, before it is written."""
 
     def shown(self, record: Record) -> Record | None:
-        """The part of a record that is written as JSON; None for nothing."""
+        """The part of a record to write as JSON; None to write nothing."""
         return record
 
     def end(self, summary: Summary) -> Struct | None:
-        """The last line of JSON; None for no such line."""
+        """The last line of JSON; None to write none."""
         return None
 
     def early(self, record: Record) -> Fact:
-        """The name and text of what is written to standard error at once: what it is about may take minutes."""
+        """Name and text of a message on standard error, before work that may take minutes; no message without text."""
         return "warning", record.warning if isinstance(record, protocol.Loading) else ""
 
     def progress(self, record: Record) -> str | None:
-        """The progress of the work, on one line; empty once it is done, None if a record doesn't say it."""
+        """The progress of the work, on one line; empty once it is done, None if a record doesn't change it."""
         match record:
             case protocol.Loading():
                 share = f"{100 * record.done // record.total} % " if record.total else ""
@@ -88,11 +87,11 @@ class Report:
         return None
 
     def lines(self, record: Record) -> Iterable[str]:
-        """The lines of text that are written once a record comes."""
+        """The lines of text to write for a record."""
         return ()
 
     def rest(self) -> Iterable[str]:
-        """The lines of text that come last."""
+        """The lines of text to write at the end."""
         return ()
 
     def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
@@ -105,11 +104,11 @@ class Report:
 def writer(
     request: CliRequest, report: Report, out: TextIO | None = None, err: TextIO | None = None
 ) -> Writer:
-    """The writer that a request asks for: of text or of JSON lines.
+    """The writer of text or of JSON lines, as the request says.
 
     Args:
         request: Says which.
-        report: Makes what is written.
+        report: Makes the content.
         out: Receives the result; None for standard output, with standard error for the rest.
         err: Receives the progress if it is a terminal, and the summary.
     """
@@ -123,7 +122,7 @@ def report(request: CliRequest, report: Report, then: Iterable[Command] = (), **
 
     Args:
         request: The model, the settings and the prompt.
-        report: Makes what is written.
+        report: Makes the content.
         then: Commands after the prompt.
         how: As for `run`.
     """
@@ -133,7 +132,7 @@ def report(request: CliRequest, report: Report, then: Iterable[Command] = (), **
 
 
 def _of_flag(request: CliRequest, failure: Failure) -> Failure:
-    """A failure of the grammar with the flag that gave it."""
+    """A failure of the grammar, with the grammar's flag in its message."""
     if (grammar := request.settings.grammar) is None:
         return failure
     flag = {"regex": "--regex", "json-schema": "--json-schema"}.get(grammar.kind, "--grammar")
@@ -150,7 +149,7 @@ class PlainText:
         out: Receives the text: unchanged in a pipe or a file, made visible on a terminal.
         err: Receives the progress if it is a terminal, and the summary.
         request: Its seed and its notes are part of the summary.
-        report: Makes what is written.
+        report: Makes the content.
     """
 
     def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest, report: Report) -> None:
@@ -197,7 +196,7 @@ class PlainText:
         self._say([*self._report.costs(summary, self._request), *(("note", note) for note in self._notes)])
 
     def _write(self, lines: Iterable[str]) -> None:
-        """Write lines in place of the progress."""
+        """Write lines instead of the progress."""
         if text := "".join(f"{line}\n" for line in lines):
             self._show("")
             self._out.write(text)
@@ -210,7 +209,7 @@ class PlainText:
             self._line_open = not text.endswith("\n")
 
     def _show(self, progress: str) -> None:
-        """Show how far the work is in place of what was shown before; an empty text takes it away."""
+        """Show the progress instead of the one shown before; an empty text erases it."""
         if self._err is not None and self._err.isatty() and progress != self._progress:
             self._print((ERASE if self._progress else "") + visible(progress))
             self._progress = progress
@@ -219,7 +218,7 @@ class PlainText:
         self._print("".join(f"{name:<12}{visible(value)}\n" for name, value in lines))
 
     def _print(self, text: str) -> None:
-        """Write to standard error; that it is gone must not end what goes to standard output."""
+        """Write to standard error; if that fails, standard output continues without it."""
         if self._err is None:
             return
         try:
@@ -230,7 +229,7 @@ class PlainText:
 
 
 def for_terminal(text: str) -> str:
-    """Model text that a terminal may show: its line breaks and tabs stay, all else is made visible."""
+    """Model text for a terminal: line breaks and tabs stay, other control characters are made visible."""
     return "".join(part if part in ("\n", "\t") else visible(part) for part in re.split(r"([\n\t])", text))
 
 
@@ -238,8 +237,8 @@ def figures(summary: Summary, request: CliRequest) -> Iterator[Fact]:
     """The summary as names and values.
 
     Args:
-        summary: Where the run ended; what it never came to is left out.
-        request: Its seed is one of the figures, and so is what else the text is made with.
+        summary: Figures that the run didn't reach are left out.
+        request: Its seed is one of the figures, and so are the methods that it asks for.
     """
     if summary.facts is not None:
         yield "model", _model(summary.facts)
@@ -268,20 +267,20 @@ def figures(summary: Summary, request: CliRequest) -> Iterator[Fact]:
 
 
 def _made_with(request: CliRequest) -> list[Fact]:
-    """The methods beside the model and its sampler; without a KV cache, the figure of the cache says so."""
+    """The methods besides the model and its sampler; the figure of the KV cache says if there is no cache."""
     made = requested(request.settings, request.load)
     return [(each.name, each.words) for each in made if each != NO_CACHE]
 
 
 def _sampling(summary: Summary, settings: Settings) -> str:
-    """The settings that are on, and whose defaults they are."""
+    """The settings in effect, and whose defaults they are."""
     words = ", ".join(["greedy" if settings.temp == 0 else f"T {settings.temp:g}", *settings_words(settings)])
     whose = defaults_of(summary.facts, settings) if summary.facts is not None else ""
     return f"{words} ({whose} defaults)" if whose else words
 
 
 def _speculation(speculation: Speculation) -> list[Fact]:
-    """Figures of the rounds, and whether they paid."""
+    """Figures of the rounds, and whether they saved time."""
     totals, last = speculation.totals, speculation.rounds[-1]
     begin = f"{last.settings.name}, {last.settings.num_draft_tokens} tokens a draft"
     notes = [(name, line) for name, line in (("speed", verdict(totals)), ("why", last.note)) if line]
@@ -303,7 +302,7 @@ def _model(facts: protocol.ModelFacts) -> str:
 
 
 def _finish(summary: Summary) -> str:
-    """Why it ended and after how many tokens, which may be one and the same."""
+    """Why the run ended and after how many tokens, which may be the reason itself."""
     steps = counted(summary.steps, "token")
     if not summary.detail:
         return f"{summary.reason}, {steps}"
@@ -334,14 +333,14 @@ class GenerationSummary(Struct, frozen=True, tag_field="event", tag="Summary"):
     pipelined: bool
     """True if steps overlapped while they were timed."""
     cold: bool | None
-    """True if `ttft_ms` holds a cold start."""
+    """True if `ttft_ms` includes a cold start."""
     cold_step_ms: float | None
     """Time of a first step that was a cold start."""
     prompt_tps: float | None
     generation_tps: float | None
     peak_bytes: int | None
     made_with: tuple[str, ...]
-    """The methods with which the text was made, beside the model and its sampler."""
+    """The methods with which the text was made, besides the model and its sampler."""
     segments: tuple[PathRun, ...]
     """The segments of the completion, by its steps."""
     speculation: SpeculationTotals | None
@@ -351,7 +350,7 @@ class GenerationFigures(Report):
     """The text of one completion, and all its figures.
 
     Args:
-        request: Its seed is one of the figures, and so is what else the text is made with.
+        request: Its seed is one of the figures, and so are the methods that it asks for.
     """
 
     streams = True
@@ -362,14 +361,14 @@ class GenerationFigures(Report):
         self._segments, self._reply = Segments(), PathSegments(())
 
     def take(self, record: protocol.Record) -> None:
-        """Take in a record: marks in a reply say whose its tokens are."""
+        """Add a record: the marks in a reply divide it into segments."""
         self._segments.apply(record)
         if isinstance(record, protocol.Step):
             at = self._segments.state(record.node)
             self._reply.add(at.kind if at is not None else None, 0, record, at)
 
     def end(self, summary: Summary) -> GenerationSummary:
-        """The whole generation."""
+        """The summary of the generation."""
         tpot, prefilled, rounds = summary.tpot, summary.prefilled, summary.speculation.rounds
         drafts = dict.fromkeys(draft(each.settings.name) for each in rounds)
         made = (*requested(self._request.settings, self._request.load), *drafts)

@@ -1,4 +1,4 @@
-"""The views of what is inside a model for one token: their commands, and their tables."""
+"""The views of a model's internals for one token: their commands and their tables."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ ANSWERS: Mapping[str, type[Record]] = {
     protocol.ReadGradients.kind: protocol.GradientsRead, protocol.ReadScore.kind: protocol.ScoreRead,
     protocol.SweepHeads.kind: protocol.HeadsSwept,
 }  # fmt: skip
-"""Record of the answer to each command that may be refused while other views are shown."""
+"""The record that answers each command that may be refused while other views are shown."""
 LACKED = protocol.TryPosition.kind, protocol.ReadExperts.kind, protocol.ScoreHeads.kind
-"""Kinds of the commands that a model may have no answer to."""
+"""Kinds of the commands that some models can't answer."""
 OF_CHANGES = protocol.Intervened | protocol.HeadsSwept | protocol.DirectionMade | protocol.StrengthsSwept
-"""The views of what a change does."""
+"""Records of the views that show the effect of a change."""
 
 
 class Known(Report):
-    """A table for each view; the answers so far, for the commands that depend on them."""
+    """Writes a table for each view, and keeps the answers for the commands that depend on them."""
 
     names = ("model", "sampling", "seed")
 
@@ -63,12 +63,12 @@ class Known(Report):
         self.nodes: list[int] = []
         """Nodes of the path's tokens."""
         self.steps = 0
-        """Number of them that were generated."""
+        """Number of generated tokens in the path."""
         self.compared: tuple[int | None, int | None] = None, None
-        """The keys of a head that are compared, by their places in the path: None for the heaviest, and for the
-        mean."""
+        """The two keys of a head that are compared, by their places in the path; None for the heaviest, and for the
+        mean of all."""
         self.pieces: Sequence[protocol.Piece] = ()
-        """Tokens of the text that was cut last."""
+        """Tokens of the text that was tokenized last."""
         self.direction: protocol.Direction | None = None
         """The direction that was made last."""
         self.failed: list[str] = []
@@ -76,10 +76,9 @@ class Known(Report):
         self.refused: list[str] = []
         """The views that the engine refused, although the model has what they show."""
         self.changed = False
-        """True if parts are switched off, or a direction is added: most views are of the model without that."""
+        """True if parts are switched off, or a direction is added; most views still show the unchanged model."""
 
     def take(self, record: Record) -> None:
-        """Add one record."""
         self.timeline.apply(record)
         if isinstance(record, protocol.PromptOpened | protocol.Step):
             tokens = record.tokens if isinstance(record, protocol.PromptOpened) else (record,)
@@ -95,7 +94,7 @@ class Known(Report):
             self.direction = record.direction
 
     def before(self, place: tuple[bool, int] | None) -> int:
-        """The node after which a token came.
+        """The node before a token.
 
         Args:
             place: True for a prompt token, and its number or that of a step, from 1, negative from the end; None for
@@ -115,7 +114,7 @@ class Known(Report):
         """The index of a token in the path.
 
         Args:
-            flag: That it was given with.
+            flag: The flag that names it.
             place: See `before`.
 
         Raises:
@@ -156,17 +155,17 @@ class Known(Report):
 
 
 def checks_hold(record: Record) -> bool:
-    """False if a record is a view of which a check failed: it isn't shown."""
+    """False if a record is a view that isn't shown, because one of its checks failed."""
     facts = getattr(record, "facts", None)
     return not isinstance(facts, CaptureFacts) or facts.failed is None
 
 
 def refused(failure: Failure, alone: bool = True) -> bool:
-    """True for a failure after which the next command is sent all the same.
+    """True if the next command is sent despite a failure.
 
     Args:
         failure: The failure.
-        alone: Whether one view is asked for: then only what a model may lack is forgiven.
+        alone: Whether only one view is asked for: then only a view that models may lack is forgiven.
     """
     return failure.expected and failure.command in (LACKED if alone else ANSWERS)
 
@@ -196,13 +195,13 @@ def questions(
 
 
 def _next(known: Known, node: int) -> int | None:
-    """The token of the path after a node; None at its end."""
+    """The id of the path's next token after a node; None at the path's end."""
     later = known.nodes[known.nodes.index(node) + 1 :]
     return known.timeline.tree.nodes[later[0]].id if later else None
 
 
 def _score(args: Namespace, known: Known, node: int) -> Command:
-    """The command that divides the scores of a head.
+    """The command that decomposes the scores of a head.
 
     Raises:
         PromptError: The path up to the node has no such token.
@@ -227,10 +226,10 @@ def _positions(known: Known, node: int) -> Iterator[Command]:
 def _patching(
     args: Namespace, known: Known, request: CliRequest, pairs: tuple[PatchPair, ...], node: int
 ) -> Iterator[Command]:
-    """The commands that put what another prompt computes into that of a node, and those of a set of pairs.
+    """The commands that patch activations of another prompt into a node, and those for a set of pairs.
 
     Raises:
-        PromptError: There is no other prompt; what was given is no single token; or nothing tells both apart.
+        PromptError: There is no other prompt, a text is not a single token, or both prompts predict the same.
     """
     if pairs:
         yield protocol.PatchPairs(pairs, args.part)
@@ -253,12 +252,12 @@ def _patching(
 
 
 def _contributions(args: Namespace, known: Known, node: int) -> Iterator[Command]:
-    """The commands that take a logit after a node apart, and before them those that find the tokens."""
+    """The commands that attribute a logit after a node to its parts; first those that look up the tokens."""
     yield protocol.Attribute(node, (yield from _compared(args, known, node)))
 
 
 def _gradients(args: Namespace, known: Known, node: int) -> Iterator[Command]:
-    """The commands that take the gradient of a logit after a node, and before them those that find the tokens."""
+    """The commands that take the gradient of a logit after a node; first those that look up the tokens."""
     token, other = (*(yield from _compared(args, known, node)), None, None)[:2]
     line = args.baseline, args.gradient_steps, args.hold_experts
     method: protocol.GradientMethod = args.method or ("integrated" if any(line) else "input")
@@ -269,10 +268,10 @@ def _gradients(args: Namespace, known: Known, node: int) -> Iterator[Command]:
 
 
 def _compared(args: Namespace, known: Known, node: int) -> Generator[Command, None, tuple[int, ...]]:
-    """The one or two tokens that are asked about.
+    """The one or two tokens whose logits are explained.
 
     Raises:
-        PromptError: What was given is no single token.
+        PromptError: A text is not a single token.
     """
     token, against = yield from _given_tokens(args, known, node)
     return compared(known.timeline, token, against)[: 1 if args.alone else 2]
@@ -287,10 +286,10 @@ def _given_tokens(
 
 
 def _steering(args: Namespace, known: Known, node: int) -> Iterator[Command]:
-    """The commands that make a direction, if there is none yet, and that add it.
+    """The commands that make a direction, if none was given, and that steer by it.
 
     Raises:
-        EngineError: The direction can't be saved, or a token is none.
+        EngineError: The direction can't be saved, or a text is not a single token.
     """
     timeline, strength = known.timeline, None
     if args.pairs is not None:
@@ -314,7 +313,7 @@ def _steering(args: Namespace, known: Known, node: int) -> Iterator[Command]:
 
 
 def _token(known: Known, text: str | None) -> Generator[Command, None, int | None]:
-    """The id of a token: of the candidate with its text, spaces at its edges aside, or as the tokenizer cuts it."""
+    """The id of a token: typed as a number, of the candidate with this text (outer spaces ignored), or tokenized."""
     if text is None or (text.isascii() and text.isdigit()):
         return None if text is None else int(text)
     wanted = unescaped(text)

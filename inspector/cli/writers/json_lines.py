@@ -1,6 +1,6 @@
 """JSON lines: the records with the names of their fields, and figures at the end.
 
-JSON is strict and in ASCII, so that any parser reads it and no terminal obeys it.
+The JSON is strict and ASCII, so that any parser reads it and a terminal executes nothing in it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from inspector.cli.writers.generation import Report
 
 PROGRESS = protocol.Loading, protocol.DraftLoading, protocol.Measuring, protocol.Restoring
-"""Records that mean nothing once the work is done: no line has them."""
+"""Records of progress, which are not written."""
 
 
 class FlagNotes(Struct, frozen=True, tag_field="event"):
@@ -31,7 +31,7 @@ class FlagNotes(Struct, frozen=True, tag_field="event"):
 
 
 class CheckFailed(Struct, frozen=True, tag_field="event"):
-    """A view of the model's inside that is not shown, because one of its checks failed."""
+    """A view of the model's internals that is not shown because one of its checks failed."""
 
     view: str
     """Name of its record."""
@@ -39,11 +39,11 @@ class CheckFailed(Struct, frozen=True, tag_field="event"):
 
 
 class JsonLines:
-    """Writes a line for each record, and beside the facts of a model the settings, as a recording has them.
+    """Writes a line for each record, and the settings with a model's facts, as a recording does.
 
     Args:
         out: Receives the lines; flushed after each.
-        request: Has the settings and the notes.
+        request: Its settings and notes are written.
         report: Makes the last line.
     """
 

@@ -1,4 +1,4 @@
-"""Measurements as tables: a profile, a race, a training as it runs."""
+"""Tables of measurements: a profile, a race, a training while it runs."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ from inspector.state.measured import Measured
 from inspector.state.training import next_label
 
 SHOWN = 3
-"""Candidates after the prompt that a line names."""
+"""Number of candidates after the prompt in a line."""
 TEXT_CELLS = 110
-"""Cells of a sample, which is on a line of its own."""
+"""Most cells of a sample, which has its own line."""
 
 
 class Measurements(Report):
-    """Each measurement as it comes."""
+    """The tables of each measurement, as soon as it is made."""
 
     def progress(self, record: Record) -> str | None:
-        """See `Report`."""
         if isinstance(record, protocol.Step):
             return f"decoding: {record.index + 1} tokens"
         return super().progress(record)
@@ -50,7 +49,7 @@ class Measurements(Report):
 
 
 class RaceReport(Report):
-    """Medians of windows, the chart and the verdict; a race that is broken off as far as it came."""
+    """Medians of windows, the chart and the verdict; for an interrupted race, of its steps so far."""
 
     names = ("model", "seed")
     measures = "race: "
@@ -59,24 +58,21 @@ class RaceReport(Report):
         self._state = Measured()
 
     def take(self, record: Record) -> None:
-        """Add a record."""
         self._state.apply(record)
 
     def progress(self, record: Record) -> str | None:
-        """See `Report`."""
         if isinstance(record, protocol.RaceStep) and (race := self._state.race) is not None:
             return progress(race.opened, record)
         return super().progress(record)
 
     def rest(self) -> Iterable[str]:
-        """The race."""
+        """The document of the race."""
         race = self._state.race
         if race is None or not race.steps:
             return ()
         return self.drawn(race_document(race.opened, race.steps))
 
     def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
-        """See `Report`."""
         race = self._state.race
         over = race is not None and race.tokens >= race.opened.last
         return super().costs(summary, request) + ([] if over else [("race", "cancelled")])
@@ -89,14 +85,13 @@ class TrainingLooks(Report):
     _saved: protocol.CheckpointSaved | None = None
 
     def take(self, record: Record) -> None:
-        """Keep what is trained, and the last checkpoint."""
+        """Keep the beginning of the training, and the last checkpoint."""
         if isinstance(record, TrainingBegun):
             self._begun = record
         elif isinstance(record, protocol.CheckpointSaved):
             self._saved = record
 
     def progress(self, record: Record) -> str | None:
-        """See `Report`."""
         if not isinstance(record, TrainedStep) or self._begun is None:
             return None
         steps = self._begun.settings.steps
@@ -126,7 +121,7 @@ class TrainingLooks(Report):
 
 
 def opening_lines(begun: TrainingBegun) -> list[str]:
-    """Lines on the model that is trained, and its text."""
+    """Lines about the model that is trained, and its text."""
     settings, ms = begun.settings, begun.tokenizer_ms
     made = "its own" if ms is None else f"learned from it in {milliseconds(ms)}"
     taken_up = f", after {count(begun.step)} steps" if begun.step else ""

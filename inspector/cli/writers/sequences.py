@@ -1,4 +1,4 @@
-"""Several sequences at once, a batch and a beam search, as tables."""
+"""Tables of several sequences at once: a batch and a beam search."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LaneSummary(Struct, frozen=True):
     reason: LaneEnd
     detail: str
     text: str
-    """Cut before a stop string."""
+    """The lane's text, cut before a stop string."""
     tokens: int
 
 
@@ -54,11 +54,11 @@ class BatchSummary(Struct, frozen=True, tag_field="event"):
     complete: bool
     lanes: tuple[LaneSummary, ...]
     generation_tps: float | None
-    """Tokens a second of all lanes together."""
+    """Tokens per second of all lanes together."""
 
 
 class BatchReport(Report):
-    """A line a lane; for draws the frequencies of the first token, and a tree of the continuations.
+    """A line per lane; for draws the frequencies of the first token, and a tree of the continuations.
 
     Args:
         request: Its stop strings cut the texts.
@@ -70,11 +70,10 @@ class BatchReport(Report):
         self._state, self._request = Batches(), request
 
     def take(self, record: Record) -> None:
-        """Add a record."""
         self._state.apply(record)
 
     def end(self, summary: Summary) -> BatchSummary | None:
-        """All lanes, also those that were broken off; None without a batch."""
+        """All lanes, including interrupted ones; None without a batch."""
         if (batch := self._state.current) is None:
             return None
         return BatchSummary(batch.over, tuple(map(self._lane, batch.lanes)), batch.rate)
@@ -85,7 +84,6 @@ class BatchReport(Report):
         return LaneSummary(lane.number, reason, detail, text, len(lane.tokens))
 
     def progress(self, record: Record) -> str | None:
-        """See `Report`."""
         match record:
             case protocol.LanesPrefilled():
                 return f"prefill of {len(record.lanes)} prompts {record.done}/{record.columns}"
@@ -111,7 +109,6 @@ class BatchReport(Report):
         return (*map(str, counts), *times, end, completion(lane, self._request))
 
     def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
-        """See `Report`."""
         batch = self._state.current
         of_batch = [] if batch is None else [*totals_words(batch), *compared_words(batch)]
         return super().costs(summary, request) + of_batch
@@ -121,13 +118,12 @@ class BatchReport(Report):
 
 
 class BeamReport(Report):
-    """The final ranking, or that until the search was broken off."""
+    """The ranking of a beam search."""
 
     names = ("model", "prompt", "first token")
     search: BeamSearch | None = None
 
     def take(self, record: Record) -> None:
-        """Add a record."""
         match record:
             case protocol.BeamOpened():
                 self.search = BeamSearch(record)
@@ -137,14 +133,13 @@ class BeamReport(Report):
                 self.search.ended = record
 
     def progress(self, record: Record) -> str | None:
-        """See `Report`."""
         if isinstance(record, protocol.BeamStep) and self.search is not None:
             return f"beam search {record.step}/{self.search.opened.max_tokens}"
         return super().progress(record)
 
     def rest(self) -> Iterator[str]:
-        """The final ranking, or the hypotheses that were finished when the search was broken off, best first; greedy
-        decoding is marked in it or below it."""
+        """The final ranking, or the finished hypotheses of an interrupted search, best first; greedy decoding is marked
+        in the ranking, or added below it."""
         search = self.search
         if search is None:
             return
@@ -164,7 +159,6 @@ class BeamReport(Report):
         yield from table(columns, cells) if rows else ()
 
     def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
-        """See `Report`."""
         search, went = self.search, "cancelled"
         if search is not None and (ended := search.ended) is not None:
             early = "" if ended.reason == "length" else ", ended with enough finished hypotheses"

@@ -1,4 +1,4 @@
-"""The tokens of a text, cut, scored, and compared with another tokenizer's, as tables."""
+"""Tables of a text's tokens: with ids and bytes, with scores, and beside another tokenizer's."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from inspector.state.merges import WIDTH, columns, faced, ladder_lines, summed
 from inspector.state.segments import labels, left_out_words
 
 _BYTES = 64
-"""Bytes of a token that the table shows at most."""
+"""Most bytes of a token that the table shows."""
 
 
 class Listing(Report):
     """A list of tokens, and its figures.
 
     Args:
-        listed: Whether the tokens are written, and not the figures alone.
+        listed: Whether to write the tokens, not only the figures.
     """
 
     def __init__(self, listed: bool = True) -> None:
@@ -63,20 +63,19 @@ class ScoreSummary(Struct, frozen=True, tag_field="event"):
 
 
 class Score(Listing):
-    """The figures of a text, from its tokens as they become known; the first has nothing before it, and so no score."""
+    """The figures of a text, updated as its tokens are scored; the first has nothing before it, and so no score."""
 
     def __init__(self, listed: bool = True) -> None:
         super().__init__(listed)
         self.tokens = self._bytes = self._characters = 0
         self._own: list[int] = []
-        """Bytes of each token that are the text's own."""
+        """Number of bytes of each token that belong to the text."""
         self._warm_tokens, self._warm_ms, self._read_ms, self._ms = 0, 0.0, 0.0, 0.0
         self._done = 0
-        """Tokens that ran."""
+        """Number of tokens that were prefilled."""
         self._logprobs: list[float] = []
 
     def take(self, record: Record) -> None:
-        """Add a record."""
         match record:
             case protocol.PromptOpened():
                 self.tokens = len(record.tokens)
@@ -99,7 +98,7 @@ class Score(Listing):
 
     @property
     def scored(self) -> int:
-        """Tokens whose logprob is known."""
+        """Number of tokens with a known logprob."""
         return len(self._logprobs)
 
     @property
@@ -129,14 +128,13 @@ class Score(Listing):
         return self.figures
 
     def progress(self, record: Record) -> str | None:
-        """See `Report`."""
         if isinstance(record, protocol.PrefillChunk | protocol.PromptReadings):
             # rows on the terminal are progress enough
             return "" if self.listed and self.on_terminal else f"scored {self.scored + 1}/{self.tokens}"
         return super().progress(record)
 
     def lines(self, record: Record) -> Iterator[str]:
-        """A line a token as they become known."""
+        """A line per token, once its score is known."""
         if self.listed and isinstance(record, protocol.PromptOpened):
             yield from (SCORED, *map(score_row, record.tokens[:1]))
         elif self.listed and isinstance(record, protocol.PromptReadings):
@@ -149,7 +147,6 @@ class Score(Listing):
             yield from (f"{name:<19}{value}" for name, value in sums(self.figures))
 
     def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
-        """See `Report`."""
         score = self.figures
         tokens = f" for {score.scored} tokens" if score.scored and score.ms else ""
         rate = f", {prompt_rate(score.tps)}" if tokens and score.tps else ""
@@ -196,10 +193,10 @@ def sums(score: ScoreSummary) -> list[Fact]:
 
 
 def _text_bytes(opened: protocol.PromptOpened) -> list[int]:
-    """The number of bytes of each token that are the text's own.
+    """The number of bytes of each token that belong to the text.
 
-    Not the text's own are the marks that a tokenizer adds at both ends, and the space that sentencepiece puts before
-    the first word. Where the tokens don't spell the text, as with a tokenizer that changes letters, all bytes count.
+    The special tokens that a tokenizer adds at both ends don't, nor does the space that sentencepiece puts before the
+    first word. If the tokens don't spell the text, as with a tokenizer that changes letters, all bytes count.
     """
     text, raws = opened.text.encode("utf-8", "surrogatepass"), [token.raw for token in opened.tokens]
     joined, ends = b"".join(raws), list(accumulate(map(len, raws)))
@@ -226,21 +223,21 @@ class TokenCounts(Struct, frozen=True, tag_field="event"):
 
 
 class CountedTokens(Listing):
-    """The tokens of the text that was cut, and their counts."""
+    """The tokens of a text, and their counts."""
 
     _counts: TokenCounts | None = None
 
     def take(self, record: Record) -> None:
-        """Count the tokens of a cut text."""
+        """Count the tokens of a tokenized text."""
         if isinstance(record, Tokenized):
             self._counts = counts(record)
 
     def end(self, summary: Summary) -> TokenCounts | None:
-        """The counts of all of it."""
+        """The counts of the whole text."""
         return self._counts
 
     def lines(self, record: Record) -> Iterator[str]:
-        """A line a token, then their counts."""
+        """A line per token, then their counts."""
         if not isinstance(record, Tokenized):
             return
         if self.listed:
@@ -255,7 +252,7 @@ class CountedTokens(Listing):
         yield from in_words(record)
 
     def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
-        """None: only the tokenizer is read."""
+        """No figures, as only the tokenizer is loaded."""
         return []
 
 
@@ -279,7 +276,7 @@ def token_line(index: str, id: str, label: str, special: str, shown: str, whose:
 
 
 def in_words(cut: Tokenized) -> Iterator[str]:
-    """`12 tokens, 2 of them special; the others have 45 bytes, 4.50 a token, and 45 characters`; and the segments."""
+    """The counts, such as `3 tokens of 12 bytes and 12 characters, 4.00 bytes a token`, and the segments."""
     told = counts(cut)
     words = counted(told.tokens, "token")
     words += f", {told.special:,} of them special" if told.special else ""
@@ -298,10 +295,10 @@ def in_words(cut: Tokenized) -> Iterator[str]:
 
 
 class TextApart(Report):
-    """The text whose tokenization is traced: as it is given, or as the chat template writes it.
+    """The trace of one or two tokenizers over a text: the given one, or the one that the chat template writes.
 
     Args:
-        text: As it is given.
+        text: The given text.
         ladders: Whether the table has each word's ladder; JSON always has it.
         listed: Whether the table has more than the figures.
     """
@@ -311,20 +308,19 @@ class TextApart(Report):
         self.taken: list[TakenApart] = []
 
     def take(self, record: Record) -> None:
-        """Take over the text that the chat template wrote, and what came of each tokenizer."""
+        """Keep the text that the chat template wrote, and the trace of each tokenizer."""
         if isinstance(record, Tokenized):
             self.text = record.text
         elif isinstance(record, TakenApart):
             self.taken.append(record)
 
     def shown(self, record: Record) -> Record | None:
-        """The tokenizers, with their words or without."""
+        """The trace of a tokenizer, with or without its words."""
         if self.listed:
             return record
         return replace(record, words=()) if isinstance(record, TakenApart) else None
 
     def progress(self, record: Record) -> str | None:
-        """See `Report`."""
         return "" if isinstance(record, TakenApart) else super().progress(record)
 
     def lines(self, record: Record) -> Iterable[str]:
@@ -341,5 +337,5 @@ class TextApart(Report):
         yield from (f"{visible(taken.name)}: {summed(taken)}" for taken in self.taken)
 
     def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
-        """None: only the tokenizer is read."""
+        """No figures, as only the tokenizer is loaded."""
         return []
