@@ -276,7 +276,7 @@ LARGEST = 256
 MEMORY_SHARE = 0.8
 """Share of the free memory that the KV of a batch may take."""
 PROBE = 12
-"""Number of tokens of the longer of two prompts that test padded rows; the other has a third of it."""
+"""Number of tokens of the longer of the two prompts that test padded rows; the other has a third of it."""
 
 
 def open_lanes(session: Session, prompts: Sequence[protocol.LanePrompt], first: int) -> list[Lane]:
@@ -438,9 +438,8 @@ def compared(lane: Lane, alone: Lane, roundings: Sequence[float], ms: float) -> 
         if one is None or other is None or one.id != other.id:
             choice = alone.choices[min(index, len(alone.choices) - 1)]
             values = {each.id: each.logprob for each in choice.candidates}
-            least = choice.candidates[:LANE_CANDIDATES][
-                -1
-            ].logprob  # tokens that are not candidates are below it
+            # tokens that are not candidates are below this
+            least = choice.candidates[:LANE_CANDIDATES][-1].logprob
             ids = one.id if one else -1, other.id if other else -1
             texts = one.text if one else "", other.text if other else ""
             gap = abs(values.get(ids[1], least) - values.get(ids[0], least)) if one and other else 0.0
@@ -495,9 +494,8 @@ def wilson(count: int, draws: int, z: float = Z) -> tuple[float, float]:
     middle = share + square / 2
     half = z * math.sqrt(share * (1 - share) / draws + square / (4 * draws))
     low, high = (middle - half) / (1 + square), (middle + half) / (1 + square)
-    return (low if count else 0.0), (
-        high if count < draws else 1.0
-    )  # these ends are exact; the formula would round them
+    # 0 and 1 are exact ends, which the formula would round
+    return (low if count else 0.0), (high if count < draws else 1.0)
 
 
 def chi_square_tail(value: float, degrees: int) -> float:

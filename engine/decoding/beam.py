@@ -142,9 +142,8 @@ class BeamRun:
         going = [] if last else [by for by in best if by[1] not in eos][:width]
         live = tuple(self._grow(*by, place) for place, by in enumerate(going))
         hypotheses = [self._hypothesis(self._grow(*by)) for by in ending]
-        ranking = sorted(
-            [*self._finished, *hypotheses], key=lambda each: -each.score
-        )  # the earlier of equal ones comes first
+        # stable: of equal scores, the earlier comes first
+        ranking = sorted([*self._finished, *hypotheses], key=lambda each: -each.score)
         self._finished = ranking[:width]
         enough = len(self._finished) == width and bool(live)
         if enough and not self._settings.early_stopping:
@@ -232,8 +231,7 @@ def go_on_beams(context: Context, command: GoOnBeams, task: Task) -> Iterator[Re
 
 
 def _advance(context: Context, steps: int | None, task: Task) -> Iterator[Record]:
-    """Continue the paused beam search, whose caches are kept until the next prompt, model or search; a failure ends
-    it."""
+    """Continue the paused beam search; a failure ends it. Its caches stay until the next prompt, model or search."""
     beams: Iterator[Record] | None = context.of_tree.pop(SearchBeams, None)
     if beams is None:
         raise StepError("There is no beam search to continue.", "Start one.")

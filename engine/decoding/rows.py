@@ -41,7 +41,7 @@ def enough_memory(message: str, hint: str) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, MemoryError) or "alloc" in str(error).lower():  # as every backend words it
+        if isinstance(error, MemoryError) or "alloc" in str(error).lower():  # the wording of all backends
             raise StepError(message, hint) from error
         raise
 

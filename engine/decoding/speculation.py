@@ -252,7 +252,7 @@ def make_draft(
             f"The model is quantized already ({quantization}): at {BITS} bits it would be the same model.",
             "Take the draft lookup, or a smaller model as --draft-model.",
         )
-    own = replace(  # a plain cache of its own, which can be trimmed
+    own = replace(  # its own plain cache, which can be trimmed
         target.settings, max_kv_size=None, kv_bits=None, no_kv_cache=False, record_logits=False, kept_kv_mib=0
     )
     if settings.draft == "model":

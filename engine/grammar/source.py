@@ -37,7 +37,7 @@ _VALUES = ("default", "example", "examples")
 _NEGATED = re.compile(r"(\\.)|\[\^([]-]?)", re.DOTALL)
 _PLAIN_NEGATED = re.compile(r"\[\^[]-]?(?:\\.|(?!&&|--|~~)[^][\\])*\]", re.DOTALL)
 _WITH_CONTROLS = re.compile(r"\\P|\\p\{?\^?C|\\x0|\\x\{|\\u00[01]|\[:|\[[^]]*(?:[\x00-\x1f]-|&&|--|~~)")
-"""Parts of a class that may add all control characters to it, without `"` and the backslash: its text doesn't show."""
+"""Classes that may contain all control characters without `"` and the backslash; their patterns are refused."""
 _CLASS = re.compile(r"(\\.)|(\[\^?]?)((?:\\.|[^]\\])*)", re.DOTALL)
 _BRACKET = re.compile(r"(\\.)|\[", re.DOTALL)
 """A bracket, which is a character in a class of a JSON schema's pattern, and begins another class in llguidance's."""

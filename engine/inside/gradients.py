@@ -47,8 +47,8 @@ The bundled model has 0.1 % at 32 steps from three baselines, 1.3 % from zeros."
 CANCELS = 0.1
 """If the shares nearly cancel, the residual is compared with this fraction of the sum of their absolute values."""
 DERIVATIVE, DERIVATIVE_LESS = 1e-2, 5e-2
-"""Bounds of the error of finite differences, in float32 and in fewer bits. Measured on 124 tiny random
-models in float32: 8e-4 at most, 2.6e-4 with the best of all sizes."""
+"""Bounds of the error of finite differences, in float32 and in fewer bits. Measured on 124 tiny random models in
+float32: 8e-4 at most, 2.6e-4 with the best of all sizes."""
 SIZES, NEAR = (1e-2, 1e-3, 3e-3, 3e-4, 3e-2), 1e-3
 """Steps of finite differences, as a share of a token's vector, in the order of trial, and the error that ends the
 trials. With large steps the function bends, or other experts are chosen; small steps are lost to rounding."""
@@ -187,7 +187,7 @@ class _LogitFunction(Struct):
     chooses: bool
     """True if the model chooses experts or keys by scores."""
     pieces: list[int]
-    """Number of tokens of each forward pass that the path is cut into."""
+    """Number of tokens of each forward pass that the path is split into."""
     before: Runner | None
     """Runner whose cache contains the tokens before `ids`; None if there are none."""
     stopped: Stopped

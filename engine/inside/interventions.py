@@ -120,7 +120,7 @@ class Scaling(Edits):
         state, (vectors, on) = hidden(result), self._added[layer]
         if state.shape[-1] != vectors.shape[-1]:
             raise StepError(*_other_width(layer, vectors.shape[-1], state.shape[-1]))
-        if self._rows == 1:  # whatever axes the family's streams have
+        if self._rows == 1:  # the family's streams may have any axes
             vectors, on = vectors[0], on[0]
         else:
             vectors, on = vectors[:, None], on[:, None, None]
@@ -341,7 +341,7 @@ class Baseline(Struct, frozen=True):
     node: int
     token: int
     runner: Runner
-    """Runner whose cache holds the path without the token; copies of it run."""
+    """Runner whose cache contains the path without the token; copies of it run."""
     trace: ModuleTrace
     """Modules that the token went through."""
     logits: Row

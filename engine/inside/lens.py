@@ -149,10 +149,11 @@ def split_layer(
         can't be told apart.
     """
     parts = _writing(run, written)
+    # for each part its result; then each head's and the rest, if its heads can be told apart
     batches = [
         mx.concatenate([hidden(part.result).astype(mx.float32), *(heads_of(part, bound) if heads else [])])
         for part in parts
-    ]  # for each part its result; then each head's and the rest, if its heads can be told apart
+    ]
     if not parts:
         return None
     try:

@@ -490,8 +490,8 @@ class MixtureRun(Struct):
     """Outputs of the chosen experts, shape (chosen, size)."""
     weights: list[float] = field(default_factory=list)
     error: float | None = None
-    """Largest difference of the outputs' weighted sum from the mixture's result; each number's difference is a share of
-    the absolute values of its terms."""
+    """Largest difference of the outputs' weighted sum from the mixture's result, for each number as a share of the sum
+    of its terms' absolute values."""
 
 
 def read_experts(session: Session, command: ReadExperts, stopped: Stopped = never) -> Iterator[Record]:
@@ -522,9 +522,8 @@ def _mixture_taps(model: Any, runs: list[MixtureRun]) -> list[Patch]:
 
     The switched matrices of a mixture are in one module, which is a child of the mixture that weighs their outputs.
     """
-    known: dict[
-        int, tuple[int, str, int]
-    ] = {}  # the layer, path and number of experts of each group of matrices
+    # the layer, path and number of experts of each group of matrices
+    known: dict[int, tuple[int, str, int]] = {}
     groups, holders = [], []
     for index, layer in enumerate(decoder_layers(model)):
         named = list(layer.named_modules())
@@ -543,7 +542,7 @@ def _mixture_taps(model: Any, runs: list[MixtureRun]) -> list[Patch]:
         result = original(module, *args, **kwargs)
         arrays = [value for value in (*args, *kwargs.values()) if isinstance(value, mx.array)]
         indices = next((value for value in arrays if mx.issubdtype(value.dtype, mx.integer)), None)
-        if indices is not None and indices.size == indices.shape[-1]:  # of one token
+        if indices is not None and indices.size == indices.shape[-1]:  # a single token
             chosen = [int(number) for number in np.array(indices.reshape(-1))]
             runs.append(MixtureRun(*known[id(module)], chosen, result))
         return result
@@ -636,7 +635,7 @@ def _states(session: Session, captured: Capture, stopped: Stopped) -> Iterator[S
 
 
 def _missing(mixes: bool, layers: tuple[ExpertLayer, ...], states: tuple[StateArray, ...]) -> Iterator[str]:
-    """Sentences on what can't be shown."""
+    """Sentences about weights, experts and states that can't be shown."""
     lacking = [layer for layer in layers if not layer.weights]
     if lacking:
         error = max((layer.error for layer in lacking if layer.error is not None), default=None)

@@ -322,7 +322,7 @@ class ActivationPatch(Edits):
 
     Args:
         layer: Index of the layer.
-        source: Replacements, from a forward pass of as many rows.
+        source: Replacements, from a forward pass with the same number of rows.
         positions: Position to replace in each row of the forward pass; one out of range replaces nothing.
         partners: Position in the source for each token of the forward pass; None if the positions are the same.
     """
@@ -372,7 +372,7 @@ def _patched_shares(
 
     Args:
         command: The command.
-        runner: Runner whose cache holds the tokens that both paths have before the first replaced position.
+        runner: Runner whose cache contains the tokens that both paths have before the first replaced position.
         ids: Tokens of the changed path from there on.
         source_ids: Tokens of the source from there on.
         partners: Place in `source_ids` that each of `ids` faces; None if it faces none.
@@ -445,9 +445,8 @@ def patch_activations(
     paired = [place for place, partner in enumerate(partners) if partner is not None]
     ids, source_ids = ([tree[each].token for each in nodes] for nodes in (path, source))
     runner, recomputed, note = view.runner_before(session, path[0], stopped)
-    stored = (
-        4 * at.trace.width * len(decoder_layers(runner.model))
-    )  # bytes per token of the source's activations
+    # bytes per token of the source's activations
+    stored = 4 * at.trace.width * len(decoder_layers(runner.model))
     longest = max(len(path), len(source))
     count = min(len(paired), rows_at_once(runner, longest, at.logits.size, at.trace.batchable, stored))
     layers, own, given, shares = yield from _patched_shares(
@@ -462,7 +461,7 @@ def patch_activations(
     if kind == "layer" and partners[-1] == len(source) - 1:
         restored = view.finite(abs(shares[-1, -1] - 1))
         checks.append(Check("restored", restored, bound, "the last layer at the last position"))
-    forwards = 1 + len(layers) * math.ceil(len(paired) / count)  # of the changed path
+    forwards = 1 + len(layers) * math.ceil(len(paired) / count)  # passes of the changed path
     run = at.recomputed + BASELINE_RUNS + recomputed + count * (len(source) + forwards * len(path))
     moved, more = _logits_later(session, node, shift, stopped)
     floor = (
@@ -500,7 +499,7 @@ def patch_activations(
 
 
 MOST_AGAIN = 2048
-"""Largest number of tokens of a path that runs once more at later positions."""
+"""Largest number of tokens of a path that runs again at later positions."""
 
 
 def _logits_later(session: Session, node: int, shift: int, stopped: Stopped) -> tuple[Row | None, int]:
@@ -631,7 +630,7 @@ def _patch_pair(
         raise PromptError("Only one of the two answers was given.", "Give both, or none.")
     if pair.token:
         token, other = (_single(session, text) for text in (pair.token, pair.other))
-    else:  # of the likeliest tokens, those with the probability that the source raises most and lowers most
+    else:  # of the likeliest tokens, those that the source raises most and lowers most
         likely = {int(id) for row in (own, given) for id in row.argsort()[-LIKELY:]}
         gains = {id: float(given[id]) - float(own[id]) for id in sorted(likely)}
         token, other = max(gains, key=gains.__getitem__), min(gains, key=gains.__getitem__)

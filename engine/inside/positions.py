@@ -340,7 +340,7 @@ class PositionWatch:
         return None if self._unmasked and self._layers else mask
 
     def _look_up(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
-        """Recognize a table of positions, and refuse a position without a row: MLX doesn't check it."""
+        """Recognize a table of positions, and refuse a position without a row, which MLX doesn't check."""
         places = np.array(args[0] if args else next(iter(kwargs.values()))).reshape(-1)
         rows = int(module.weight.shape[0])
         self._lookups += 1

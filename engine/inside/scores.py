@@ -155,7 +155,8 @@ def _seen(run: AttentionRun, head: int) -> dict[int, float]:
 
 def _shown_keys(session: Session, seen: dict[int, float], wanted: Sequence[int]) -> list[int]:
     """The positions of the first key, the last ones, the wanted ones, and the heaviest of the others."""
-    model = session.facts.layers * (session.facts.hidden_size or 1) * 32  # eight arrays a layer, of 4 bytes
+    # eight arrays per layer, with 4 bytes per number
+    model = session.facts.layers * (session.facts.hidden_size or 1) * 32
     most = max(LEAST_KEYS, min(KEYS, STREAM_BYTES // max(1, model)))
     places = sorted(seen)
     always = {*places[:1], *places[-NEAR:], *wanted}
@@ -438,7 +439,7 @@ def _joined(values: Sequence[Any], counts: Sequence[int]) -> Any:
 
 
 def _rope_at(places: Sequence[int]) -> Any:
-    """`mx.fast.rope` for tokens at these positions, whatever offset the layer gives."""
+    """`mx.fast.rope` for tokens at these positions; the layer's offset is ignored."""
     original = mx.fast.rope
 
     def rope(x: mx.array, *args: Any, offset: Any = 0, **kwargs: Any) -> mx.array:

@@ -101,7 +101,7 @@ def kl_bits(own: Row, changed: Row) -> float:
     return max(0.0, sum_of_products(np.exp(wide), wide - other) / LN2)
 
 
-# ---- refusals, and what records are made of ----------------------------------------------------
+# ---- refusals, and parts of records ------------------------------------------------------------
 
 
 def refusal(what: str, hint: str, session: Session, why: str) -> StepError:
@@ -193,7 +193,7 @@ SHORTER = (
 
 
 def runner_before(session: Session, node: int, stopped: Stopped = never) -> tuple[Runner, int, str]:
-    """A separate runner whose cache holds the path up to a node, without the node's token.
+    """A separate runner whose cache contains the path up to a node, without the node's token.
 
     Returns:
         The runner, the number of tokens of the path that were recomputed, and why; empty if none was.
@@ -250,7 +250,7 @@ class Capture(Struct):
     logits: mx.array
     """Logits after each token, float32, shape (tokens, vocabulary), evaluated."""
     plain: mx.array
-    """The same without taps."""
+    """The same logits without taps."""
     bound: float
     """Bound of relative errors in the dtype that the model computes in."""
     again: float
@@ -266,7 +266,7 @@ class Capture(Struct):
 
     def facts(self, *checks: Check) -> CaptureFacts:
         """The facts of a view of this capture, with its checks besides those of the forward pass."""
-        changed = largest_difference(np.array(self.logits), np.array(self.plain))  # by the taps
+        changed = largest_difference(np.array(self.logits), np.array(self.plain))  # changed by the taps
         found = [Check("forward", changed, 0.0), *checks]
         if (error := self.session_error) is not None:  # the session may have run other chunks
             where = "cut into other chunks than before" if error > self.again else ""
@@ -306,9 +306,8 @@ def capture(
     """
     begun = time.perf_counter()
     session.check_node(node)
-    session.interventions.refuse(
-        node, REFUSED
-    )  # checked here, too: the first token that runs may be unmodified
+    # `runner_before` only checks the first token that runs
+    session.interventions.refuse(node, REFUSED)
     depth, chunks = session.tree[node].depth, session.tree.chunks(node)
     stepped = depth - (chunks[-1][1] if chunks else 0)
     shorter = session.kv.chunks_matter and max(1, stepped) < min(tokens, depth)

@@ -20,7 +20,7 @@ Vector = npt.NDArray[np.float64]
 CLOSE = 1e-5
 """Largest error of an activation that is computed again in float32, as a share of the largest number."""
 CLOSE_LESS = 2e-2
-"""The same in fewer bits: in bfloat16 five roundings of 4e-3, one for each operation of an activation."""
+"""The same bound in fewer bits: in bfloat16 five roundings of 4e-3, one for each operation of an activation."""
 CLEARLY = 4.0
 """Factor by which the best activation's error must be below the second best's: SiLU and GELU are alike near 0."""
 

@@ -304,8 +304,8 @@ class Vocabulary:
                 return sorted(ids)
 
     def distances(self, query: TokenQuery, ids: Sequence[int]) -> list[int]:
-        """Sort order of the matching tokens: 0 if a token equals the searched text, 1 if it does in another case, 2 if
-        it begins with the text, 3 otherwise; a leading space is ignored. 0 if the search has no text.
+        """Sort order of the matching tokens: 0 if a token equals the searched text, 1 if only its case differs, 2 if it
+        begins with the text, 3 otherwise; a leading space is ignored. 0 if the search has no text.
 
         Args:
             query: The search.
@@ -336,8 +336,8 @@ def find(
 ) -> TokensFound:
     """Find tokens, with their probabilities after a node from the model and from the sampler.
 
-    A token that equals the text comes first, then tokens that do in another case, then tokens that begin with it, then
-    the others; each group by probability.
+    A token that equals the text comes first, then tokens with another case, then tokens that begin with it, then the
+    others; each group by probability.
 
     Args:
         source: Provides tree and rows of logits; not changed.

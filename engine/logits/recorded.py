@@ -118,9 +118,8 @@ class RecordedSource:
                 self.rows[node] = value
             case Settings():
                 self.settings = value
-                if (
-                    self.node in self.settings_at
-                ):  # the token after the current node was sampled again with them
+                # the token after the current node was sampled again with them
+                if self.node in self.settings_at:
                     self.settings_at[self.node] = value
             case protocol.PromptOpened(parent=parent):
                 for token in value.tokens:

@@ -4,7 +4,7 @@ The format is that of `mlx.launch --hostfile`: a list of hosts, or an object wit
 
     [{"ssh": "127.0.0.1", "ips": ["192.168.1.1"]}, {"ssh": "mac-2", "ips": ["192.168.1.2"]}]
 
-The first host is this machine. No MLX is imported.
+The first host is this machine. MLX is not imported.
 """
 
 from __future__ import annotations
@@ -194,9 +194,8 @@ def _parsed(content: Any) -> RankHosts:
 def _host(place: int, entry: Any) -> RankHost:
     ssh = entry.get("ssh") if isinstance(entry, dict) else None
     if not isinstance(ssh, str) or not ssh or ssh.startswith("-") or not ssh.isprintable():
-        raise ValueError(
-            f"host {place} has no ssh that is a name"
-        )  # after a hyphen ssh would expect an option
+        # ssh would take a name with a leading hyphen for an option
+        raise ValueError(f"host {place} has no ssh that is a name")
     ssh = LOOPBACK if ssh in ("localhost", "::1") else ssh
     ips, rdma = entry.get("ips"), entry.get("rdma") or []
     if ips is None and ssh == LOOPBACK:
