@@ -60,7 +60,6 @@ class Lane:
         self.ended: LaneEnded | None = None
 
     def end(self, reason: protocol.LaneEnd, detail: str, ms: float) -> LaneEnded:
-        """End the lane."""
         self.ended = LaneEnded(self.number, reason, detail, self.path.count, ms)
         return self.ended
 
@@ -138,7 +137,6 @@ class BatchRun:
         self._waiting: deque[Lane] = deque()
         self._steps = 0
         self.totals = protocol.BatchTotals()
-        """Sums so far."""
         self.records = self.run()
         """Iterator of the next records."""
 
@@ -166,7 +164,6 @@ class BatchRun:
         return not self._waiting and all(lane.ended for lane in (*self._joining, *self._live))
 
     def _count(self, **more: float) -> None:
-        """Add to the totals."""
         sums = {name: getattr(self.totals, name) + amount for name, amount in more.items()}
         self.totals = replace(self.totals, **sums)
 
@@ -591,7 +588,6 @@ def _batch(context: Context) -> BatchRun:
 
 
 def start_batch(context: Context, command: protocol.StartBatch, task: Task) -> Iterator[Record]:
-    """Begin a batch of prompts."""
     session, kept = context.session, context.of_model
     if not command.prompts:
         raise StepError("A batch needs at least one prompt.", "Give one.")
@@ -615,7 +611,6 @@ def start_batch(context: Context, command: protocol.StartBatch, task: Task) -> I
 
 
 def advance_batch(context: Context, command: protocol.AdvanceBatch, task: Task) -> Iterator[Record]:
-    """Continue the batch."""
     if _batch(context).over:
         raise StepError("All lanes have ended.", "Add a prompt, or start another batch.")
     yield from advance(context, command.steps, task)
@@ -643,7 +638,6 @@ def advance(context: Context, steps: int | None, task: Task) -> Iterator[Record]
 
 
 def add_lanes(context: Context, command: protocol.AddLanes, task: Task) -> Iterator[Record]:
-    """Add prompts to the batch."""
     run = _batch(context)
     if not all(lane.opened.ids for lane in run.lanes):
         raise StepError("These lanes are draws of one prompt.", "Start a batch of prompts.")
@@ -654,7 +648,6 @@ def add_lanes(context: Context, command: protocol.AddLanes, task: Task) -> Itera
 
 
 def remove_lane(context: Context, command: protocol.RemoveLane, task: Task) -> Iterator[Record]:
-    """End a lane of the batch."""
     yield _batch(context).remove(command.lane)
 
 

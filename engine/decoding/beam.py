@@ -220,13 +220,11 @@ class BeamRun:
 
 
 def search_beams(context: Context, command: SearchBeams, task: Task) -> Iterator[Record]:
-    """Begin a beam search."""
     context.of_tree[SearchBeams] = search(context.session, command.settings)
     yield from _advance(context, command.steps, task)
 
 
 def go_on_beams(context: Context, command: GoOnBeams, task: Task) -> Iterator[Record]:
-    """Continue the paused beam search."""
     yield from _advance(context, command.steps, task)
 
 

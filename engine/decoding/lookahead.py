@@ -136,7 +136,6 @@ class GreedyLine:
             self._text += text
 
     def record(self) -> AheadLine:
-        """The record of the line."""
         return AheadLine(self._id, tuple(self._ids), self._text, self._logprob, self.ended)
 
 

@@ -97,7 +97,6 @@ class SequentialRows:
         return [runner.forward(token) for runner, token in zip(self._runners, tokens, strict=True)]
 
     def read(self) -> list[LaneKV]:
-        """The KV of each row."""
         readings = [runner.kv.reading() for runner in self._runners]
         return [LaneKV(each.offset, each.offset, each.used_bytes, 0) for each in readings]
 
@@ -260,7 +259,6 @@ class PaddedRows:
         return logits
 
     def read(self) -> list[LaneKV]:
-        """The KV of each row."""
         return padded.read(self.caches, self._lengths)
 
 

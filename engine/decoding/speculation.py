@@ -49,11 +49,7 @@ from engine.tree import Node, TokenPaths, common_prefix, prompt_chunks
 
 class DraftPaths(TokenPaths):
     """The paths of a session's tree and of drafts that continue them. Drafted nodes have negative numbers, and are not
-    in the tree.
-
-    Args:
-        session: Session with the tree and its tokens.
-    """
+    in the tree."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(self)
@@ -601,7 +597,6 @@ class Round:
         )
 
     def _fates(self) -> list[protocol.DraftFate]:
-        """The fate of each draft so far."""
         places, held = range(len(self._proposed)), len(self._judged) - 1
         if held < 0:
             return ["drafted" for _ in places]
@@ -728,7 +723,6 @@ def compare_with_plain(session: Session, begin: int, stopped: Stopped) -> protoc
 
 
 def load_draft(context: Context, command: LoadDraft, task: Task) -> Iterator[Record]:
-    """Load a draft."""
     yield from _ready(context, command.settings, task)
 
 

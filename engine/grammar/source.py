@@ -410,9 +410,6 @@ NAMES_A_TOKEN = (
 class _Grammar:
     """A parser of GBNF that reads as llama.cpp does.
 
-    Args:
-        text: The GBNF.
-
     Raises:
         SettingsError: The text isn't GBNF, or names tokens.
         RecursionError: Its parentheses are nested too deeply.
@@ -438,7 +435,6 @@ class _Grammar:
             raise refusal("it has no rule root")
 
     def lark(self) -> str:
-        """The rules in Lark."""
         try:
             TopologicalSorter(self._named).prepare()
             letter = "R"  # terminals of Lark: each is one lexeme

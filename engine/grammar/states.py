@@ -339,12 +339,7 @@ class GrammarState:
 
 
 class GrammarStates:
-    """The states of every grammar that was set, over one tree.
-
-    Args:
-        tokens: The model's tokens.
-        tree: The tree.
-    """
+    """The states of every grammar that was set, over one tree."""
 
     def __init__(self, tokens: TokenTexts, tree: TokenPaths) -> None:
         self._tree = tree

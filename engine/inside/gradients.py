@@ -280,13 +280,7 @@ class _LogitFunction(Struct):
 
 
 def row_bytes(session: Session, tokens: int, size: int) -> int:
-    """An estimate of the bytes that one text takes in a forward pass with its derivative.
-
-    Args:
-        session: Session of the model.
-        tokens: Number of tokens of the text.
-        size: Width of a token's vector.
-    """
+    """An estimate of the bytes of one text in a forward pass with its derivative; `size` is the width of the stream."""
     facts = session.facts
     kept_of_layer = WIDTHS * size + MAPS * (facts.heads or 1) * tokens
     return 4 * tokens * (facts.layers * kept_of_layer + 2 * facts.vocabulary)
@@ -334,11 +328,7 @@ def _around_sorts(then: Callable[[mx.array, mx.array], mx.array]) -> list[Patch]
 
 
 def _held_choice(count: int) -> list[Patch]:
-    """Patches that apply the first row's choices, of experts or keys, to all rows of a forward pass.
-
-    Args:
-        count: Number of rows.
-    """
+    """Patches that apply the first row's choices, of experts or keys, to all rows of a forward pass."""
 
     def choose(x: mx.array, order: mx.array) -> mx.array:
         if x.ndim >= 2 and x.shape[0] == count:

@@ -85,7 +85,6 @@ class Scaling(Edits):
         self._added = {layer: _added(self._units["direction", layer], len(rows)) for layer in layers}
 
     def heads(self, layer: int, output: mx.array) -> mx.array:
-        """See `Edits`."""
         if not (units := self._units.get(("head", layer))):
             return output
         factors = np.ones((self._rows, output.shape[1], 1, 1), np.float32)
@@ -96,7 +95,6 @@ class Scaling(Edits):
         return output * mx.array(factors).astype(output.dtype)
 
     def part(self, layer: int, name: str, result: Any) -> Any:
-        """See `Edits`."""
         if not (units := self._units.get((self._roles[layer, name], layer))):
             return result
         state = hidden(result)
@@ -154,11 +152,7 @@ def vector_of(direction: Direction) -> Row:
 
 
 class ModuleTrace(Edits):
-    """Changes nothing, and records which modules a forward pass of one token went through.
-
-    Args:
-        model: The model as mlx_lm loads it.
-    """
+    """Changes nothing, and records which modules a forward pass of one token went through."""
 
     def __init__(self, model: Any) -> None:
         self._roles = roles_of(model)
@@ -172,20 +166,17 @@ class ModuleTrace(Edits):
         """Width of the residual stream."""
 
     def heads(self, layer: int, output: mx.array) -> mx.array:
-        """See `Edits`."""
         self._heads[layer].append(output.shape[1])
         self.batchable &= output.shape[0] == 1
         return output
 
     def part(self, layer: int, name: str, result: Any) -> Any:
-        """See `Edits`."""
         self._calls[layer, name] += 1
         if self._roles[layer, name] in KINDS:
             self._record(hidden(result))
         return result
 
     def layer(self, layer: int, given: mx.array, result: Any) -> Any:
-        """See `Edits`."""
         self._record(hidden(result))
         self._layers.add(layer)
         self.width = given.shape[-1]

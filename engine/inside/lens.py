@@ -496,7 +496,6 @@ def linear_end(
 def _of_layer(
     index: int, run: LayerRun, split: list[LayerWriter] | None, share: Callable[[mx.array], Numbers]
 ) -> Iterator[Contribution]:
-    """The contributions of a layer."""
     for writer in split or [LayerWriter("layer", "", stream(run.state) - stream(run.given))]:
         if writer.kind == "residual" and not np.array(writer.adds).any():
             continue

@@ -56,12 +56,7 @@ def read_modules(session: Session, command: ReadModules, stopped: Stopped = neve
 
 
 class _Reader:
-    """Makes the record of an observed forward pass.
-
-    Args:
-        model: The model as mlx_lm loads it.
-        observed: The forward pass.
-    """
+    """Makes the record of an observed forward pass."""
 
     def __init__(self, model: Any, observed: ObservedForward) -> None:
         self._model, self._observed = model, observed
@@ -358,7 +353,6 @@ class ObservedForward(Struct):
     """Window of the cache that was read last."""
 
     def run(self) -> None:
-        """Run and observe the forward pass."""
         cache = caches.make_prompt_cache(self.model)
         modules = list({id(each): each for _, each in self.model.named_modules() if _callable(each)}.values())
         tables = [module for module in modules if isinstance(module, EMBEDDINGS)]

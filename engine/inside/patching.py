@@ -78,13 +78,7 @@ ONE_BY_ONE = "They ran one by one: the cache or the memory doesn't hold several 
 
 
 def row_bytes(runner: Runner, tokens: int, vocabulary: int) -> int:
-    """The bytes of one row of a forward pass over copies of a runner's cache.
-
-    Args:
-        runner: Runner whose cache is copied for each row.
-        tokens: Number of tokens of the row.
-        vocabulary: Number of tokens of the vocabulary.
-    """
+    """The bytes of one row of a forward pass over copies of a runner's cache."""
     return runner.kv.reading().allocated_bytes + 4 * _LOGITS * tokens * vocabulary
 
 
@@ -291,12 +285,7 @@ _SMALLEST = 1e-3
 
 
 class ActivationCache(Edits):
-    """Changes nothing, and stores the output of the layers, or of their parts of one role.
-
-    Args:
-        model: The model as mlx_lm loads it.
-        kind: Kind of the stored activations.
-    """
+    """Changes nothing, and stores the output of the layers, or of their parts of one role."""
 
     def __init__(self, model: Any, kind: PatchKind) -> None:
         self._kind = kind
@@ -305,13 +294,11 @@ class ActivationCache(Edits):
         """Activations by the layer and the attribute of its part; the attribute is empty for the layer itself."""
 
     def part(self, layer: int, name: str, result: Any) -> Any:
-        """See `Edits`."""
         if self._roles[layer, name] == self._kind:
             self.states[layer, name] = kept(hidden(result))
         return result
 
     def layer(self, layer: int, given: mx.array, result: Any) -> Any:
-        """See `Edits`."""
         if self._kind == "layer":
             self.states[layer, ""] = kept(hidden(result))
         return result
@@ -338,7 +325,6 @@ class ActivationPatch(Edits):
         self._partners = partners
 
     def part(self, layer: int, name: str, result: Any) -> Any:
-        """See `Edits`."""
         state = self._source.states.get((layer, name)) if layer == self._layer else None
         if state is None:
             return result
@@ -355,7 +341,6 @@ class ActivationPatch(Edits):
         return with_hidden(result, mx.where(here, state, own))
 
     def layer(self, layer: int, given: mx.array, result: Any) -> Any:
-        """See `Edits`."""
         return self.part(layer, "", result)
 
 

@@ -256,11 +256,7 @@ class PositionWatch:
 
     @contextmanager
     def set(self, count: int) -> Iterator[None]:
-        """Watch a forward pass in this block.
-
-        Args:
-            count: Number of its tokens.
-        """
+        """Watch a forward pass of `count` tokens in this block."""
         layers = decoder_layers(self._model)
         index = {id(layer): number for number, layer in enumerate(layers)}
         embeddings = nn.Embedding | nn.QuantizedEmbedding

@@ -459,12 +459,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 class _Shares:
-    """The head's queries and keys, or scores, of each writer; the writers' streams, which may be large, aren't stored.
-
-    Args:
-        session: Session of the model.
-        layer: Runs the layer.
-    """
+    """The head's queries and keys, or scores, of each writer; the writers' streams may be large, and aren't stored."""
 
     def __init__(self, session: Session, layer: _ScoringLayer) -> None:
         self._layer = layer

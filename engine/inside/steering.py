@@ -161,13 +161,7 @@ def _norm(vector: Row) -> float:
 
 
 def controls(direction: Direction, count: int = RANDOM_DIRECTIONS, seed: int = 0) -> list[Direction]:
-    """Random directions of the same norm as a direction, uniform over the sphere.
-
-    Args:
-        direction: The direction.
-        count: Number of random directions.
-        seed: Seed of the draws.
-    """
+    """Random directions of the same norm as a direction, uniform over the sphere."""
     vector = vector_of(direction)
     drawn = np.random.default_rng(seed).normal(size=(count, vector.size))
     drawn *= _norm(vector) / np.linalg.norm(drawn, axis=1, keepdims=True)

@@ -117,7 +117,6 @@ def refusal(what: str, hint: str, session: Session, why: str) -> StepError:
 
 
 def failed_check(check: Check, family: str) -> StepError:
-    """The error of a view whose check failed."""
     return StepError(
         f"The check `{check.name}` of this view failed for the architecture {family}: "
         f"off by {check.error:.2g} where {check.bound:.2g} is allowed{f' ({check.where})' if check.where else ''}.",
@@ -151,7 +150,6 @@ def layer_notes(*notes: tuple[Sequence[int], str]) -> tuple[str, ...]:
 
 
 def token_text(session: Session, id: int) -> str:
-    """The text of one token."""
     return session.tokens.text(id, b"")[0]
 
 

@@ -184,7 +184,6 @@ class PathReader:
         self.compared = min(one, other) if by_ids and one != other else None
         """Number of values of a row that belong to tokens of both models; None for all."""
         self.rows = PathRows(loaded.runner(), other, KEPT_BYTES)
-        """Rows of the second model."""
         self.forget()
 
     def forget(self) -> None:
@@ -389,11 +388,6 @@ def both_models(context: Context) -> PathReader:
 def second_session(context: Context, command: Inside, stopped: Stopped) -> Session:
     """A session of the second model over the current tree, at the end of the path that a view reads.
 
-    Args:
-        context: Context with the session.
-        command: Command of the view.
-        stopped: Polled before each chunk.
-
     Raises:
         StepError: There is no second model, or the view's token can't be read in it.
         Cancelled: `stopped` returned True.
@@ -412,7 +406,6 @@ def _drop(context: Context) -> str:
 
 
 def close_lockstep(context: Context, command: protocol.CloseLockstep, task: Task) -> Iterator[Record]:
-    """Drop the second model."""
     yield LockstepClosed(_drop(context))
 
 

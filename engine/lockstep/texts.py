@@ -171,7 +171,6 @@ def _picks(path: Continuation, runner: Runner, row: Row) -> Iterator[int]:
 
 
 def _ended(path: Continuation) -> bool:
-    """True if a continuation ended its sequence."""
     return path.tree[path.node].token in path.tokens.eos_ids
 
 

@@ -247,11 +247,7 @@ BATCH = 4096
 
 
 class Vocabulary:
-    """The bytes and texts of a model's tokens, in a form for searches; read at the first search.
-
-    Args:
-        tokens: The model's tokens.
-    """
+    """The bytes and texts of a model's tokens, in a form for searches; read at the first search."""
 
     def __init__(self, tokens: TokenTexts) -> None:
         self._tokens = tokens
@@ -305,12 +301,7 @@ class Vocabulary:
 
     def distances(self, query: TokenQuery, ids: Sequence[int]) -> list[int]:
         """Sort order of the matching tokens: 0 if a token equals the searched text, 1 if only its case differs, 2 if it
-        begins with the text, 3 otherwise; a leading space is ignored. 0 if the search has no text.
-
-        Args:
-            query: The search.
-            ids: The tokens.
-        """
+        begins with the text, 3 otherwise; a leading space is ignored. 0 if the search has no text."""
         parts = [part for part in query.texts if part]
         if not parts:
             return [0] * len(ids)

@@ -76,21 +76,18 @@ class RecordedSource:
 
     @cached_property
     def tokens(self) -> RecordedTexts:
-        """The model's tokens."""
         if self.vocabulary is None:
             raise StepError("The model's vocabulary was not recorded.", "Go on live with the model.")
         return RecordedTexts(self.vocabulary, self.facts.eos_ids)
 
     @cached_property
     def node_reader(self) -> NodeSampler:
-        """Sampler after the nodes of the tree."""
         from engine.logits.node_sampler import NodeSampler
 
         return NodeSampler(self.tokens, self.tree, self.pending)
 
     @cached_property
     def search(self) -> Vocabulary:
-        """Searches the model's tokens."""
         from engine.logits.questions import Vocabulary
 
         return Vocabulary(self.tokens)

@@ -80,12 +80,7 @@ class KVSize(Struct, frozen=True):
         return self.growing * tokens + self.windowed * min(tokens, self.window)
 
     def tokens_in(self, room: int, most: int) -> int:
-        """The number of tokens that fit in some bytes.
-
-        Args:
-            room: Number of bytes.
-            most: Largest number of tokens.
-        """
+        """The number of tokens, at most `most`, that fit in `room` bytes."""
         return bisect_right(range(most + 1), room, key=self.at) - 1
 
 
