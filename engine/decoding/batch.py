@@ -1,9 +1,9 @@
-"""A batch: lanes, each a prompt with settings and draws of its own, and the steps that they take together; and many
-draws of one prompt.
+"""Batches: lanes, each with its own prompt, settings and draws, that take their steps together; and many draws of one
+prompt.
 
-A step takes the token that each live lane drew, and runs those of the lanes that continue in one forward pass. A lane
-that ends leaves its row, so that one that waits gets it; in a static batch it keeps the row, whose forward passes are
-then for nothing, until all have ended. A batch has caches and trees of its own: the session doesn't change.
+A step takes the token that each live lane drew, and runs the tokens of all lanes that continue in one forward pass. A
+lane that ends frees its row for a waiting lane; in a static batch it keeps the row until all lanes have ended, and the
+row's forward passes are wasted. A batch has its own caches and trees: the session doesn't change.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from engine.settings import BY_NAME, Settings, differences
 from engine.task import Stopped, Task
 
 LANE_CANDIDATES = 5
-"""Candidates in the record of a lane's token: those of 40 lanes are as many as 10 steps of a session have."""
+"""Largest number of candidates in the record of a lane's token; 40 lanes have as many as 10 steps of a session."""
 
 
 class Lane:
@@ -46,7 +46,7 @@ class Lane:
 
     Args:
         opened: Number, prompt and re-roll count.
-        path: The prompt, and what the lane continues it with.
+        path: The prompt and its continuation.
         limit: Maximum number of tokens; None for that of the settings.
     """
 
@@ -60,12 +60,11 @@ class Lane:
         self.ended: LaneEnded | None = None
 
     def end(self, reason: protocol.LaneEnd, detail: str, ms: float) -> LaneEnded:
-        """End the lane."""
         self.ended = LaneEnded(self.number, reason, detail, self.path.count, ms)
         return self.ended
 
     def take(self, ms: float) -> None:
-        """Take the token that was drawn, and end the lane if that reached a stop."""
+        """Take the token that was drawn, and end the lane if that reached a stop or the limit."""
         path, drawn = self.path, self.position.next
         path.take(drawn.picked, "greedy" if drawn.draw is None else "sampled")
         if (stop := path.stop()) is not None:
@@ -101,10 +100,10 @@ class Lane:
 
 
 def read(lanes: Sequence[Lane], rows: Sequence[Row] | Logits) -> None:
-    """Sample from the logits after the last token of each of some lanes, and read them, all at once.
+    """Sample from the logits after each lane's last token, and read them, for all lanes at once.
 
     Raises:
-        StepError: A sampler can't, or the model's logits are not numbers.
+        StepError: A sampler can't continue, or the model's logits are not numbers.
     """
     waiting = iter(lanes)
     for block in blocks(rows):
@@ -121,9 +120,9 @@ class BatchRun:
     """One batch.
 
     Args:
-        rows: Run the lanes.
+        rows: Rows in which the lanes run.
         size: Number of lanes at once.
-        static: See the module.
+        static: True for a static batch; see the module.
     """
 
     def __init__(self, rows: Rows, size: int, static: bool = False) -> None:
@@ -138,12 +137,11 @@ class BatchRun:
         self._waiting: deque[Lane] = deque()
         self._steps = 0
         self.totals = protocol.BatchTotals()
-        """Sums so far."""
         self.records = self.run()
-        """The records that follow."""
+        """Iterator of the next records."""
 
     def add(self, lane: Lane) -> None:
-        """Let a lane wait for its row."""
+        """Add a lane, which waits for a row."""
         self.lanes.append(lane)
         self._waiting.append(lane)
 
@@ -162,11 +160,10 @@ class BatchRun:
 
     @property
     def over(self) -> bool:
-        """True if no lane is live and none waits."""
+        """True if no lane is running or waiting."""
         return not self._waiting and all(lane.ended for lane in (*self._joining, *self._live))
 
     def _count(self, **more: float) -> None:
-        """Add to the totals."""
         sums = {name: getattr(self.totals, name) + amount for name, amount in more.items()}
         self.totals = replace(self.totals, **sums)
 
@@ -174,10 +171,10 @@ class BatchRun:
         """Run until all lanes have ended; a caller may pause at any record, and add and remove lanes meanwhile.
 
         Yields:
-            Records; None if the next step begins.
+            Records; None before each step.
 
         Raises:
-            StepError: A sampler can't continue, the memory doesn't suffice, or the logits are not numbers.
+            StepError: A sampler can't continue, there is not enough memory, or the logits are not numbers.
         """
         together = self._static or not self._rows.joins
         while True:
@@ -194,7 +191,7 @@ class BatchRun:
         yield protocol.BatchEnded(self.totals)
 
     def _leave(self) -> None:
-        """Drop the rows of lanes that ended: in a static batch only when all have, or if the user removed them."""
+        """Drop the rows of lanes that ended; in a static batch only once all have, or if the user removed them."""
         all_ended = all(lane.ended for lane in self._live)
         places = [
             place
@@ -206,7 +203,7 @@ class BatchRun:
             self._live = [self._live[place] for place in places]
 
     def _admit(self) -> Iterator[Record]:
-        """Read the prompts of as many lanes that wait as there are rows for, and sample after each."""
+        """Read the prompts of waiting lanes, as many as there are free rows, and sample after each."""
         room = min(self._size - len(self._live), len(self._waiting))
         group = self._joining = [self._waiting.popleft() for _ in range(room)]
         numbers = tuple(lane.number for lane in group)
@@ -269,28 +266,28 @@ def _enough_memory(lanes: Sequence[Lane]) -> AbstractContextManager[None]:
     )
 
 
-# ---- what a batch begins with: encoded prompts, rows for them, and the memory that they need ----
+# ---- the start of a batch: encoded prompts, rows for them, and the memory that they need --------
 
 LARGEST = 256
 """Maximum number of lanes at once."""
 MEMORY_SHARE = 0.8
 """Share of the free memory that the KV of a batch may take."""
 PROBE = 12
-"""Tokens of the longer prompt with which padded rows are tried; the other one has a third."""
+"""Number of tokens of the longer of the two prompts that test padded rows; the other has a third of it."""
 
 
 def open_lanes(session: Session, prompts: Sequence[protocol.LanePrompt], first: int) -> list[Lane]:
-    """Encode prompts and make their lanes. Each has a tree of its own: where one prompt begins with another, what the
-    shorter one continues with may be tokens of the longer one, a completion in one lane and a prompt in the other.
+    """Encode prompts and make their lanes. Each lane has its own tree: if one prompt begins with another, the same
+    tokens may be a completion in one lane and a prompt in the other.
 
     Args:
-        session: Its model, and the settings of prompts that have none of their own; not changed.
-        prompts: One a lane.
+        session: Session of the model, with the settings of prompts that have none; not changed.
+        prompts: One per lane.
         first: Number of the first lane.
 
     Raises:
-        PromptError: One can't be encoded, is empty or too long.
-        SettingsError: A setting is out of its range, or its grammar can't be used.
+        PromptError: A prompt can't be encoded, is empty or too long.
+        SettingsError: A setting is out of its range, or a grammar is invalid.
     """
     made: list[Lane] = []
     for number, prompt in enumerate(prompts, first):
@@ -309,7 +306,7 @@ def open_lanes(session: Session, prompts: Sequence[protocol.LanePrompt], first: 
 
 
 def _own(usual: Settings, own: Settings) -> Iterator[str]:
-    """The settings in which a lane differs, in words."""
+    """The settings in which a lane differs from the session, in words."""
     for name, (_, value) in differences(usual, own).items():
         if name == "grammar":
             yield f"grammar {own.grammar.summary}" if own.grammar is not None else "no grammar"
@@ -318,15 +315,15 @@ def _own(usual: Settings, own: Settings) -> Iterator[str]:
 
 
 def not_together(runner: Runner, dtype: str, ids: Sequence[int]) -> str:
-    """Why the lanes of a model can't go through it together; empty if they can.
+    """The reason why a model can't run several lanes together; empty if it can.
 
-    Wrong KV is silent, and nothing says whether a model's own code takes rows of different padding: so two prompts are
-    run both ways, and the logits compared. This takes some short forward passes.
+    Wrong KV raises no error, and nothing shows whether a model's own code supports rows of different padding: so two
+    prompts run both ways, and their logits are compared. This takes some short forward passes.
 
     Args:
-        runner: Runs the model.
-        dtype: Type of its computation.
-        ids: Some tokens to try it with.
+        runner: Runner of the model.
+        dtype: Dtype that the model computes in.
+        ids: Tokens of the test prompts.
     """
     kv = runner.fresh().kv
     if why := next(filter(None, map(padded.refusal, kv.caches)), ""):
@@ -354,15 +351,15 @@ def not_together(runner: Runner, dtype: str, ids: Sequence[int]) -> str:
 
 
 def check_room(runner: Runner, lanes: Sequence[tuple[int, int]], size: int) -> None:
-    """Refuse a batch whose KV doesn't fit the memory that is free.
+    """Refuse a batch whose KV doesn't fit into the free memory.
 
     Args:
-        runner: Runs the model; a forward pass of one token shows what a token takes.
-        lanes: The tokens of each lane's prompt, and its maximum number of tokens.
+        runner: Runner of the model; a forward pass of one token shows the bytes per token.
+        lanes: For each lane the number of tokens of its prompt, and its maximum number of new tokens.
         size: Number of lanes at once.
 
     Raises:
-        StepError: It doesn't fit, or the number of lanes is out of range.
+        StepError: The KV doesn't fit, or the number of lanes is out of range.
     """
     if not 1 <= size <= LARGEST:
         raise StepError(f"{size} lanes at once are out of range.", f"Give 1 to {LARGEST}.")
@@ -380,7 +377,7 @@ def check_room(runner: Runner, lanes: Sequence[tuple[int, int]], size: int) -> N
         )
 
 
-# ---- each lane compared with its prompt alone: whether the ids are equal, and what both took ----
+# ---- each lane compared with its prompt run alone: the token ids, and the times -----------------
 
 
 def compare(
@@ -389,9 +386,9 @@ def compare(
     """Run the prompts of a batch alone, one after another, with the same settings and draws.
 
     Args:
-        lanes: Those that ended by themselves.
+        lanes: Lanes that ended and were not removed.
         together_ms: Milliseconds that the batch took.
-        runner: Its model and settings are used.
+        runner: Runner of the model.
         stopped: Polled after each token.
 
     Yields:
@@ -420,13 +417,13 @@ def compare(
 
 
 def compared(lane: Lane, alone: Lane, roundings: Sequence[float], ms: float) -> protocol.LaneCompared:
-    """Compare a lane with its prompt alone.
+    """Compare a lane with its prompt run alone.
 
     Args:
         lane: The lane of the batch.
-        alone: The same prompt alone.
-        roundings: The change that rounding may make to the logits of each of the latter's choices.
-        ms: Milliseconds that it took alone.
+        alone: The same prompt, run alone.
+        roundings: For each choice of `alone`, the most by which rounding may change its logits.
+        ms: Milliseconds that `alone` took.
     """
     largest = rounding = 0.0
     difference = None
@@ -438,9 +435,8 @@ def compared(lane: Lane, alone: Lane, roundings: Sequence[float], ms: float) -> 
         if one is None or other is None or one.id != other.id:
             choice = alone.choices[min(index, len(alone.choices) - 1)]
             values = {each.id: each.logprob for each in choice.candidates}
-            least = choice.candidates[:LANE_CANDIDATES][
-                -1
-            ].logprob  # a token that is no candidate is below it
+            # tokens that are not candidates are below this
+            least = choice.candidates[:LANE_CANDIDATES][-1].logprob
             ids = one.id if one else -1, other.id if other else -1
             texts = one.text if one else "", other.text if other else ""
             gap = abs(values.get(ids[1], least) - values.get(ids[0], least)) if one and other else 0.0
@@ -450,8 +446,8 @@ def compared(lane: Lane, alone: Lane, roundings: Sequence[float], ms: float) -> 
 
 
 def _above(one: Distribution, other: Distribution) -> float:
-    """The largest difference of the logprob of a candidate of one; a token that is none of the other's best is no more
-    probable than these."""
+    """The largest difference of a candidate's logprob in `one` from that in `other`; a token that `other` doesn't list
+    is taken to be as probable as the last of its best ones."""
     values = {each.id: each.logprob for each in other.candidates}
     most = other.candidates[:LANE_CANDIDATES][-1].logprob
     return max(
@@ -464,29 +460,30 @@ def _above(one: Distribution, other: Distribution) -> float:
     )
 
 
-# ---- many draws of one prompt: how often each token came first, against the stated probability ------
-# Draw k is the one that k re-rolls give: its random numbers are a function of seed, position and k, so that the same
-# draws come again. The frequencies have Wilson's interval (E. B. Wilson, 1927: Probable inference, the law of
-# succession, and statistical inference, Journal of the American Statistical Association 22), which holds for few draws
-# and for probabilities near 0 and 1 too. The chi-square is Pearson's (1900), over cells of five or more expected draws.
+# ---- many draws of one prompt: how often each token was drawn, compared with its probability --------
+# Draw k is the one that k re-rolls give: its random numbers are a function of seed, position and k, so that the draws
+# can be repeated. The frequencies have Wilson's interval (E. B. Wilson, 1927: Probable inference, the law of
+# succession, and statistical inference, Journal of the American Statistical Association 22), which is also valid for
+# few draws and for probabilities near 0 and 1. The chi-square is Pearson's (1900), over cells of five or more expected
+# draws.
 
 MOST = 100_000
 """Maximum number of draws."""
 LISTED = 40
 """Maximum number of tokens in the table."""
 CELL = 5.0
-"""Least number of expected draws in a cell of the chi-square, as is usual (W. G. Cochran, 1954)."""
+"""Smallest expected number of draws in a cell of the chi-square, as is usual (W. G. Cochran, 1954)."""
 Z = 1.959963984540054
 """Standard deviations of the normal distribution that contain 95 %."""
 UNLIMITED = 2**31 - 1
-"""Max tokens of a continuation's settings: it begins within a completion, and has a limit of its own."""
+"""`max_tokens` in the settings of a continuation, which begins within a completion and has its own limit."""
 
 
 def wilson(count: int, draws: int, z: float = Z) -> tuple[float, float]:
     """Wilson's interval for a probability.
 
     Args:
-        count: Number of draws in which the event came.
+        count: Number of draws with the event.
         draws: Number of all draws, at least 1.
         z: Standard deviations on both sides.
     """
@@ -494,9 +491,8 @@ def wilson(count: int, draws: int, z: float = Z) -> tuple[float, float]:
     middle = share + square / 2
     half = z * math.sqrt(share * (1 - share) / draws + square / (4 * draws))
     low, high = (middle - half) / (1 + square), (middle + half) / (1 + square)
-    return (low if count else 0.0), (
-        high if count < draws else 1.0
-    )  # these ends are exact, and rounded otherwise
+    # 0 and 1 are exact ends, which the formula would round
+    return (low if count else 0.0), (high if count < draws else 1.0)
 
 
 def chi_square_tail(value: float, degrees: int) -> float:
@@ -540,9 +536,9 @@ def count_draws(node: int, probs: Wide, picked: Sequence[int], tokens: Tokens) -
     """The table of the first tokens of some draws.
 
     Args:
-        node: Node that they follow, for the record.
-        probs: The probability of each token to be drawn there, shape (vocabulary,).
-        picked: The tokens that were drawn, one a draw.
+        node: Node that the draws follow.
+        probs: The probability of each token to be drawn, shape (vocabulary,).
+        picked: The tokens that were drawn, one per draw.
         tokens: The model's tokenizer.
     """
     draws, counts = len(picked), Counter(picked)
@@ -566,9 +562,9 @@ def _chi_square(probs: Sequence[float], counts: Counter[int], draws: int) -> tup
     """Pearson's chi-square and its degrees of freedom."""
     cells = [(prob * draws, counts[token]) for token, prob in enumerate(probs) if prob * draws >= CELL]
     expected, count = draws - sum(cell[0] for cell in cells), draws - sum(cell[1] for cell in cells)
-    if count and expected <= 1e-9 * draws:  # a token came that the sampler never draws
+    if count and expected <= 1e-9 * draws:  # a token was drawn that the sampler can't draw
         return math.inf, max(1, len(cells) - 1)
-    if expected < CELL and cells:  # too few for a cell: they go to the smallest
+    if expected < CELL and cells:  # too few for a cell: they join the smallest one
         least = cells.pop(min(range(len(cells)), key=lambda place: cells[place][0]))
         expected, count = expected + least[0], count + least[1]
     cells.append((expected, count))
@@ -580,10 +576,10 @@ def _chi_square(probs: Sequence[float], counts: Counter[int], draws: int) -> tup
 
 
 def _batch(context: Context) -> BatchRun:
-    """The batch that was begun last; its caches are kept until the next batch or model.
+    """The last batch; its caches are kept until the next batch or model.
 
     Raises:
-        StepError: There is none.
+        StepError: There is no batch.
     """
     if BatchRun not in context.of_model:
         raise StepError("There is no batch to continue.", "Start one.")
@@ -592,11 +588,10 @@ def _batch(context: Context) -> BatchRun:
 
 
 def start_batch(context: Context, command: protocol.StartBatch, task: Task) -> Iterator[Record]:
-    """Begin a batch of prompts."""
     session, kept = context.session, context.of_model
     if not command.prompts:
         raise StepError("A batch needs at least one prompt.", "Give one.")
-    kept.pop(BatchRun, None)  # its memory is free before the next one takes more
+    kept.pop(BatchRun, None)  # frees its memory before the next one takes more
     lanes = open_lanes(session, command.prompts, 0)
     runner = session.runner.fresh()
     check_room(
@@ -616,7 +611,6 @@ def start_batch(context: Context, command: protocol.StartBatch, task: Task) -> I
 
 
 def advance_batch(context: Context, command: protocol.AdvanceBatch, task: Task) -> Iterator[Record]:
-    """Continue the batch."""
     if _batch(context).over:
         raise StepError("All lanes have ended.", "Add a prompt, or start another batch.")
     yield from advance(context, command.steps, task)
@@ -644,7 +638,6 @@ def advance(context: Context, steps: int | None, task: Task) -> Iterator[Record]
 
 
 def add_lanes(context: Context, command: protocol.AddLanes, task: Task) -> Iterator[Record]:
-    """Add prompts to the batch."""
     run = _batch(context)
     if not all(lane.opened.ids for lane in run.lanes):
         raise StepError("These lanes are draws of one prompt.", "Start a batch of prompts.")
@@ -655,7 +648,6 @@ def add_lanes(context: Context, command: protocol.AddLanes, task: Task) -> Itera
 
 
 def remove_lane(context: Context, command: protocol.RemoveLane, task: Task) -> Iterator[Record]:
-    """End a lane of the batch."""
     yield _batch(context).remove(command.lane)
 
 

@@ -1,24 +1,24 @@
 """Beam search from the session's current node, in the session's own token tree.
 
 The algorithm is that of transformers 5 (`GenerationMixin._beam_search`), with the length penalty of its GNMT-like
-score. A hypothesis is the tokens after the node where the search began, its logprob the sum of theirs: the float32
-log-softmax of the model's own logits, with no sampler. With W the width and E the number of end-of-sequence ids, step t
-(t = 1, 2, ...) is:
+score. A hypothesis is the tokens after the node where the search began. Its logprob is the sum of its tokens' logprobs,
+which are the float32 log-softmax of the model's own logits, without a sampler. With W the width and E the number of
+end-of-sequence ids, step t (t = 1, 2, ...) is:
 
-1. Every live beam (at t = 1 the empty one) is extended by every token. End-of-sequence is barred while the completion
-   has fewer than `min_tokens`, and so is what a grammar forbids: taken out, nothing renormalized.
-2. The `max(2, 1 + E) * W` extensions of the highest logprob are candidates; of equals the better beam's, then the
-   lower id's, come first.
-3. A candidate ends with an end-of-sequence id, or with any token where t is `max_tokens`. Those that end and are among
-   the first W become hypotheses, with score = logprob / t ** length_penalty; the rest of those that end is dropped. The
-   W hypotheses of the highest score so far are kept.
+1. Every live beam (at t = 1 the empty one) is extended by every token. End-of-sequence ids are barred while the
+   completion has fewer than `min_tokens` tokens, and so are tokens that a grammar forbids; nothing is renormalized.
+2. The `max(2, 1 + E) * W` extensions with the highest logprobs are candidates; of equal ones the better beam's, then
+   the lower id's, come first.
+3. A candidate ends with an end-of-sequence id, or with any token if t is `max_tokens`. Those that end and are among the
+   first W candidates become hypotheses, with score = logprob / t ** length_penalty; others that end are dropped. The W
+   hypotheses with the highest scores so far are kept.
 4. The first W candidates that don't end are the live beams.
 5. The search is over at t = `max_tokens`, or once there are W hypotheses and, without early stopping, no live beam has
-   logprob / t ** length_penalty above the worst of them. (For a penalty above 0 a longer one could still have got
-   there: that is transformers' heuristic of `early_stopping=False`.)
+   logprob / t ** length_penalty above the worst of them. (With a penalty above 0 a longer one could still get above it:
+   this is transformers' heuristic for `early_stopping=False`.)
 
-Greedy decoding (the most probable token, the same ones barred) runs along, as one more row where it is no
-live beam, and continues alone where the search is over before it.
+Greedy decoding (the most probable token that is not barred) runs along, in an extra row if it is not a live beam, and
+continues alone if the search is over first.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ from engine.task import Task
 def search(
     session: Session, settings: BeamSettings, rows: Rows | None = None
 ) -> Iterator[BeamOpened | BeamStep | BeamEnded]:
-    """Search, a step at a time; the session and its live cache don't change, but for new nodes in its tree.
+    """Search step by step; the session and its live cache don't change, except for new nodes in its tree.
 
-    The caller may pause it at any record, and continue while the tree is the same.
+    The caller may pause the search at any record, and continue it while the tree is the same.
 
     Args:
-        session: Has read a prompt.
+        session: A session that has read a prompt.
         settings: Settings of the search; `min_tokens` is the session's.
-        rows: Run the beams; None for the model.
+        rows: Rows in which the beams run; None for rows of the session's model.
 
     Yields:
-        A record of the begin, one for each step, and the ranking.
+        A record of the start, one for each step, and the ranking.
 
     Raises:
         SettingsError: A setting is out of its range.
-        StepError: There is no prompt, the context is full, the memory doesn't suffice, or the model's logits are not
+        StepError: There is no prompt, the context is full, there is not enough memory, or the model's logits are not
             numbers.
     """
     check(settings)
@@ -77,9 +77,9 @@ class BeamRun:
     """One beam search; see the module for the algorithm.
 
     Args:
-        session: It begins at the session's current node.
+        session: Session; the search begins at its current node.
         settings: Settings of the search, checked.
-        rows: Run the beams.
+        rows: Rows in which the beams run.
     """
 
     def __init__(self, session: Session, settings: BeamSettings, rows: Rows) -> None:
@@ -104,7 +104,7 @@ class BeamRun:
         self._places = {self._start: 0}
         self._logprobs = {self._start: self._barred(self._start, checked_logprobs(session.logits))}
         self._greedy_next = int(self._barred(self._start, session.logits.copy()).argmax())
-        """The token that stepping takes: by the logits, since rounded logprobs may tie."""
+        """The next token of greedy decoding, by the logits, since rounded logprobs may tie."""
 
     def run(self) -> Iterator[BeamOpened | BeamStep | BeamEnded]:
         """Search until both the search and greedy decoding have ended."""
@@ -142,9 +142,8 @@ class BeamRun:
         going = [] if last else [by for by in best if by[1] not in eos][:width]
         live = tuple(self._grow(*by, place) for place, by in enumerate(going))
         hypotheses = [self._hypothesis(self._grow(*by)) for by in ending]
-        ranking = sorted(
-            [*self._finished, *hypotheses], key=lambda each: -each.score
-        )  # of equals the earlier
+        # stable: of equal scores, the earlier comes first
+        ranking = sorted([*self._finished, *hypotheses], key=lambda each: -each.score)
         self._finished = ranking[:width]
         enough = len(self._finished) == width and bool(live)
         if enough and not self._settings.early_stopping:
@@ -207,8 +206,8 @@ class BeamRun:
         return len(nodes)
 
     def _barred(self, node: int, row: Row) -> Row:
-        """A row after a node without end-of-sequence while it is barred, and without what the grammar forbids there;
-        it is written."""
+        """Bar end-of-sequence ids while `min_tokens` requires it, and the tokens that the grammar forbids after a node;
+        changes the row in place."""
         grammar = self._session.node_reader.grammars.at(self._session.settings.grammar, node)
         if self._step < self._barred_until and (grammar is None or not grammar.complete):
             row[list(self._session.tokens.eos_ids)] = -np.inf
@@ -221,19 +220,16 @@ class BeamRun:
 
 
 def search_beams(context: Context, command: SearchBeams, task: Task) -> Iterator[Record]:
-    """Begin a beam search."""
     context.of_tree[SearchBeams] = search(context.session, command.settings)
     yield from _advance(context, command.steps, task)
 
 
 def go_on_beams(context: Context, command: GoOnBeams, task: Task) -> Iterator[Record]:
-    """Continue the paused beam search."""
     yield from _advance(context, command.steps, task)
 
 
 def _advance(context: Context, steps: int | None, task: Task) -> Iterator[Record]:
-    """Continue the paused beam search, whose caches are kept until the next prompt, model or search; a failure in it
-    ends it."""
+    """Continue the paused beam search; a failure ends it. Its caches stay until the next prompt, model or search."""
     beams: Iterator[Record] | None = context.of_tree.pop(SearchBeams, None)
     if beams is None:
         raise StepError("There is no beam search to continue.", "Start one.")

@@ -1,13 +1,13 @@
 """Look-ahead: what greedy decoding would generate after each of some candidates, in one batched run.
 
-After each candidate follow the tokens that have the largest of the model's own logits, of equals the lowest id: no
-sampler, no penalty, and end-of-sequence is never barred. A grammar holds, and a line ends where its text must. The path
-that they share is not run again: its cache is copied for each candidate. Nothing is added to the tree, and the session
-doesn't change.
+After each candidate follow the tokens with the largest of the model's own logits (the lowest id of equal ones): no
+sampler, no penalty, and end-of-sequence is never barred. A grammar applies, and a line ends where the grammar's text
+must end. The shared path is not run again: its cache is copied for each candidate. Nothing is added to the tree, and
+the session doesn't change.
 
-A row of a batch may be rounded differently from a row alone. Where the two largest logits are nearer to each other than
-that, the token can differ from the one that stepping there takes: within the precision of the model's dtype, both are
-the most probable one. On the CPU backend no row was seen to differ.
+A row of a batch may be rounded differently from a row alone. If the two largest logits are nearer to each other than
+that, the token can differ from the one that stepping takes: within the precision of the model's dtype, both are the
+most probable one. On the CPU backend no row was seen to differ.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def lines_ahead(
     """Follow greedy decoding after some candidates; the session doesn't change.
 
     Args:
-        session: Has read a prompt.
+        session: A session that has read a prompt.
         node: The node before the candidates.
         ids: The candidates.
         tokens: Number of tokens to generate after each, at least 1; fewer if the context window ends before.
@@ -119,7 +119,7 @@ class GreedyLine:
 
     @property
     def ended(self) -> bool:
-        """True if it reached an end-of-sequence token, or a place where the grammar's text must end."""
+        """True if it reached an end-of-sequence token, or the grammar's text must end here."""
         complete = self._state is not None and self._state.complete
         return complete or self.latest in self._tokens.eos_ids
 
@@ -136,7 +136,6 @@ class GreedyLine:
             self._text += text
 
     def record(self) -> AheadLine:
-        """The record of the line."""
         return AheadLine(self._id, tuple(self._ids), self._text, self._logprob, self.ended)
 
 
@@ -149,7 +148,7 @@ def _recomputed_note(detached: DetachedPath) -> str:
 
 
 def _own_logits_note(session: Session) -> str:
-    """The note that settings which change the sampler's logits are left out; empty if none does."""
+    """The note that settings which change the sampler's logits are ignored; empty if there are none."""
     settings = (BY_NAME[stage.setting] for stage in STAGES.values() if stage.kind == "logits")
     left_out = [setting.label for setting in settings if setting.on(session.settings)]
     return f"Greedy by the model's own logits, without {', '.join(left_out)}." if left_out else ""
@@ -158,7 +157,7 @@ def _own_logits_note(session: Session) -> str:
 def _within_window(session: Session, node: int, tokens: int) -> tuple[int, str]:
     """The limit of tokens after a candidate, and why it is less than `tokens`, if so.
 
-    The context window sets it, unless the text has passed a window that the model can pass.
+    The context window sets it, unless the text is longer than the window already.
     """
     session.check_room(node)
     window, held = session.facts.context_window, session.tree[node].depth

@@ -1,8 +1,7 @@
-"""A reply of mlx_lm.server generated again: mlx_lm's own generator, sampler and processors, and MLX's random numbers.
+"""Generates a reply of mlx_lm.server again, with mlx_lm's generator, sampler and processors, and MLX's random numbers.
 
-The server seeds MLX's generator for a request that has a seed, and serves that request alone: with the same weights in
-the same types the same tokens come. What is computed in other types or shapes may be rounded otherwise, and then a draw
-may fall otherwise.
+The server seeds MLX's generator for a request that has a seed, and serves that request alone: the same weights in the
+same dtypes give the same tokens. Other dtypes or shapes may round differently, and then a draw may differ.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from engine.tree import ROOT
 EVERY_SECONDS = 0.5
 """Seconds between two records."""
 CHUNK = 2048
-"""Tokens of the prompt in one forward, as by the server's default: in other chunks it may be rounded otherwise."""
+"""Tokens of the prompt in one forward pass, the server's default: other chunks may round differently."""
 
 
 def repeat_reply(context: Context, command: RepeatReply, task: Task) -> Iterator[ReplyRepeated]:

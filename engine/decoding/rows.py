@@ -1,17 +1,16 @@
 """Rows in which several sequences go through the model: all in one forward pass, or one sequence after another.
 
-`PaddedRows` and `SequentialRows` read prompts of their own; `BatchedRows` and `SequentialRows` continue one path. All
-have the same members:
+`PaddedRows` and `SequentialRows` read separate prompts; `BatchedRows` and `SequentialRows` continue one path. All have
+the same members:
 
-- `begin(prompts)` reads some prompts, whose rows follow those that are there, and yields a `PromptChunk` for each
-  forward pass; over one path nothing is read. `logits` are then those after each of these prompts, float32, shape
-  (vocabulary,).
-- `keep(places)` keeps rows by their places, in this order; over one path a place may come again.
+- `begin(prompts)` reads prompts, appends their rows, and yields a `PromptChunk` for each forward pass; rows that
+  continue one path read nothing. `logits` are then those after each of these prompts, float32, shape (vocabulary,).
+- `keep(places)` keeps rows by their places, in this order; rows that continue one path may be repeated.
 - `forward(tokens)` runs the next token of every row (checked by the caller) and returns the logits after each.
-- `read()` is the KV of each row.
-- `note` says why rows go through the model one after another, if they do. `at_once` is True if one forward pass runs
+- `read()` returns the KV of each row.
+- `note` gives the reason if rows go through the model one after another. `at_once` is True if one forward pass runs
   all rows, so that a lane that ended costs as much as the others as long as it keeps its row. `joins` is True if
-  prompts can begin while others are live.
+  prompts can begin while other rows are live.
 """
 
 from __future__ import annotations
@@ -33,28 +32,27 @@ from engine.sampling import ranking
 from engine.sampling.ranking import Row
 
 PromptChunk = tuple[int, int, int, float]
-"""A chunk of some prompts that went through the model: columns so far, tokens, positions that held padding, and
-milliseconds."""
+"""A chunk of prompts that went through the model: columns so far, tokens, padded positions, and milliseconds."""
 
 
 @contextmanager
 def enough_memory(message: str, hint: str) -> Iterator[None]:
-    """Turn a lack of memory into a `StepError` of these words."""
+    """Turn a lack of memory into a `StepError` with this message."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, MemoryError) or "alloc" in str(error).lower():  # as every backend words it
+        if isinstance(error, MemoryError) or "alloc" in str(error).lower():  # the wording of all backends
             raise StepError(message, hint) from error
         raise
 
 
 class SequentialRows:
-    """One sequence after another, each over a cache of its own.
+    """One sequence after another, each with its own cache.
 
     Args:
-        runner: Its cache holds the path that all sequences continue, and is not written. If it is empty, the sequences
-            are prompts of their own.
-        note: Why, for the records.
+        runner: Runner whose cache contains the path that all sequences continue; not changed. If the cache is empty,
+            the sequences are separate prompts.
+        note: The reason, for the records.
         row: Logits after the path, needed by `begin`.
     """
 
@@ -99,7 +97,6 @@ class SequentialRows:
         return [runner.forward(token) for runner, token in zip(self._runners, tokens, strict=True)]
 
     def read(self) -> list[LaneKV]:
-        """The KV of each row."""
         readings = [runner.kv.reading() for runner in self._runners]
         return [LaneKV(each.offset, each.offset, each.used_bytes, 0) for each in readings]
 
@@ -113,7 +110,7 @@ def rows_of(runner: Runner, row: Row | None = None) -> BatchedRows | SequentialR
     """Continuations of the path in a runner's cache, batched if all its caches support several rows.
 
     Args:
-        runner: Its cache is read, and not written.
+        runner: Runner whose cache contains the path; not changed.
         row: Logits after the path, needed by `begin`.
     """
     if (unsupported := runner.kv.without_snapshots()) is None:
@@ -127,7 +124,7 @@ class BatchedRows:
     """Continuations of one path in one forward pass; they begin together and have the same length.
 
     Args:
-        runner: Its cache holds the path. It is read at the first forward pass, and not written.
+        runner: Runner whose cache contains the path; read at the first forward pass, and not changed.
         row: Logits after the path, needed by `begin`.
     """
 
@@ -146,7 +143,7 @@ class BatchedRows:
         self._places, self._count = [0] * count, 0
 
     def begin(self, prompts: Sequence[Sequence[int]]) -> Iterable[PromptChunk]:
-        """Begin as many continuations; see the module."""
+        """Begin one continuation per prompt; see the module."""
         self._start(len(prompts))
         self.logits, path = self.logits[:1] * len(prompts), self._path.kv
         self._bytes = path.reading().used_bytes, path.bytes_per_token() or 0
@@ -174,7 +171,7 @@ class BatchedRows:
         return [LaneKV(tokens, tokens, used + (tokens - path) * each, 0)] * len(self._places)
 
 
-# ---- prompts of their own lengths --------------------------------------------------------------
+# ---- prompts of different lengths --------------------------------------------------------------
 
 
 class PaddedRows:
@@ -190,13 +187,13 @@ class PaddedRows:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self.caches: list[Any] = []
-        """mlx_lm's objects, usually one a layer."""
+        """mlx_lm's caches, usually one per layer."""
         self.logits: Sequence[Row] = []
         self._lengths: list[int] = []
         self._forwards = 0
 
     def begin(self, prompts: Sequence[Sequence[int]]) -> Iterator[PromptChunk]:
-        """Read prompts, padded to the longest, in chunks; the last column by itself, as alone. See the module."""
+        """Read prompts, padded to the longest, in chunks; the last column runs by itself. See the module."""
         lengths = [len(ids) for ids in prompts]
         columns = max(lengths)
         padding = [columns - length for length in lengths]
@@ -242,7 +239,7 @@ class PaddedRows:
         mx.eval(padded.state(self.caches))
 
     def forward(self, tokens: Sequence[int]) -> ranking.Rows:
-        """Run the next token of every row; see the module. The array is that of the device."""
+        """Run the next token of every row; see the module. The array shares its memory with MLX's."""
         found = self._run(self.caches, tokens)
         self._lengths = [length + 1 for length in self._lengths]
         return found
@@ -262,7 +259,6 @@ class PaddedRows:
         return logits
 
     def read(self) -> list[LaneKV]:
-        """The KV of each row."""
         return padded.read(self.caches, self._lengths)
 
 

@@ -1,14 +1,13 @@
-"""Speculative decoding: a draft proposes tokens, one forward pass of the model verifies them, and those that hold stay.
+"""Speculative decoding: a draft proposes tokens, and one forward pass of the model verifies them.
 
 At a node the sampler has picked the next token, t0. The draft proposes d1, d2, ... after it. One forward pass over t0,
-d1, d2, ... gives the logits after each; after t0 the session's sampler picks, with the draw of that position, and d1 is
-accepted if it is what it picked; and so on. The first that isn't is refused, and what was picked instead is what a step
-takes next. The draw of a token is a function of (seed, position, re-roll count) and of the model's distribution there,
-so the text is that of plain steps, whatever the draft.
+d1, d2, ... gives the logits after each. After t0 the session's sampler picks a token, with the draw of that position,
+and d1 is accepted if it is that token; and so on. The first draft that differs is refused, and the next step takes the
+token that was picked instead. A token depends only on (seed, position, re-roll count) and on the model's distribution
+there, so the text is that of plain steps, whatever the draft.
 
-Drafted tokens have paths of their own, which the session's tree doesn't have. Penalties, barred end of sequence, XTC,
-draw and grammar of a token depend on its path: over these paths the session's own sampler runs, on the draft's logits
-and on the model's, so that nothing of it is written twice.
+Drafted tokens form paths outside the session's tree. The penalties, barred end of sequence, XTC, draw and grammar of a
+token depend on its path: the session's own sampler runs over these paths, on the draft's logits and on the model's.
 """
 
 from __future__ import annotations
@@ -49,11 +48,8 @@ from engine.tree import Node, TokenPaths, common_prefix, prompt_chunks
 
 
 class DraftPaths(TokenPaths):
-    """The paths of one session's tree and of drafts that continue them: their nodes are below 0, and not in the tree.
-
-    Args:
-        session: Its tree and tokens.
-    """
+    """The paths of a session's tree and of drafts that continue them. Drafted nodes have negative numbers, and are not
+    in the tree."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(self)
@@ -61,18 +57,19 @@ class DraftPaths(TokenPaths):
         """The tree that they continue."""
         self._drafted: dict[int, Node] = {}
         self._known: dict[int, int] = {}
-        """The tree's own nodes, by the drafted ones that stand for them."""
+        """Nodes of the tree, by the drafted nodes that stand for them."""
         self._numbers = count(-1, -1)
-        """Never used again: the sampler keeps what it knows of a node by its number."""
+        """Numbers of drafted nodes, never used twice: the sampler stores what it knows of a node by its number."""
         self.sampler = NodeSampler(session.tokens, self, session.pending)
-        """Samples after any of the nodes as the session does after its own."""
+        """Samples after any of these nodes as the session does after its own."""
 
     def __getitem__(self, node: int) -> Node:
         return self.tree[node] if node >= 0 else self._drafted[node]
 
     def add(self, parent: int, token: int) -> int:
-        """The node of a token after another node: the tree's own, unless a prompt was read up to `parent` since it was
-        taken. Then it is another node, which counts from that prompt, with the re-roll count of the tree's."""
+        """The node of a token after another node: the tree's, if there is one, or else a drafted node. If a prompt was
+        read up to `parent` after the tree's node was taken, it is a drafted node that counts from that prompt, with the
+        re-roll count of the tree's."""
         above = self[parent]
         taken = Node(
             token, parent, above.depth + 1, "sampled", above.start, above.prompt_begin, above.decoded + 1
@@ -112,16 +109,16 @@ class Proposed(Struct, frozen=True):
 
 
 Proposal = tuple[Sequence[Proposed], int]
-"""Tokens to verify, and the number of tokens at the end of the path that a lookup knew from before."""
+"""Tokens to verify, and the length of the path's suffix that a lookup found earlier in the path."""
 
 # ---- the draft that needs no model: what followed the path's last tokens when they occurred before ----
 
 LONGEST_SUFFIX = 3
-"""Tokens that are looked for at first, as by transformers' prompt lookup; fewer if they occur nowhere before."""
+"""Length of the suffix to look up first, as in transformers' prompt lookup; shorter ones if it didn't occur before."""
 
 
 class LookupDraft:
-    """Copies from the path itself."""
+    """Copies tokens from the path itself."""
 
     weight_bytes = 0
     """Bytes of its model's weights."""
@@ -134,7 +131,7 @@ class LookupDraft:
         """Propose tokens after a node.
 
         Args:
-            paths: Receive a node for each token.
+            paths: Paths that receive a node for each token.
             node: The last node of the path.
             count: Maximum number of tokens, 1 or more.
             settings: Settings of the session's sampler.
@@ -159,7 +156,7 @@ def look_up(ids: Sequence[int], count: int) -> tuple[list[int], int]:
         count: Maximum number of tokens.
 
     Returns:
-        The tokens, and the length of the suffix; none and 0 if no suffix occurs anywhere before.
+        The tokens, and the length of the suffix; no tokens and 0 if no suffix occurred before.
     """
     path = np.asarray(ids)
     for length in range(min(LONGEST_SUFFIX, path.size - 1), 0, -1):
@@ -181,7 +178,7 @@ class ModelDraft:
 
     Args:
         loaded: The model.
-        vocabulary: Number of the session's tokens, which are this model's, too.
+        vocabulary: Size of the session's vocabulary; both models have the same tokens.
         note: Limitations of the model.
     """
 
@@ -189,13 +186,13 @@ class ModelDraft:
         self._loaded, self._vocabulary = loaded, vocabulary
         self._runner = loaded.runner()
         self._path: list[int] = []
-        """The cache holds `kv.offset` tokens of it."""
+        """The last path; the cache contains its first `kv.offset` tokens."""
         self.weight_bytes, self.note = loaded.facts.weight_bytes, note
 
     def propose(
         self, paths: DraftPaths, node: int, count: int, settings: Settings, stopped: Stopped
     ) -> Proposal:
-        """Propose tokens, as `LookupDraft.propose`: a forward pass for each, and for what is new of the path."""
+        """Propose tokens, as `LookupDraft.propose`: with a forward pass for each, and for the new part of the path."""
         facts, ids, tokens = self._loaded.facts, paths.tokens(node), list[Proposed]()
         if facts.hard_window and facts.context_window is not None:
             count = min(count, facts.context_window - len(ids) + 1)
@@ -223,7 +220,7 @@ class ModelDraft:
 
 Drafter = LookupDraft | ModelDraft
 
-# ---- making the draft that is asked for --------------------------------------------------------
+# ---- making a draft ----------------------------------------------------------------------------
 
 BITS, GROUP_SIZE = 4, 64
 """Quantization of the model as a draft of itself: mlx_lm.convert's defaults."""
@@ -235,7 +232,7 @@ def make_draft(
     """Make a draft: the lookup, a model, or the target's files again, quantized by mlx_lm's own rule for the model.
 
     Args:
-        settings: Its kind and model.
+        settings: Settings with the draft's kind and model.
         target: The session's model; not changed.
         emit: Receives the progress of loading.
         cancel: Stops the loading.
@@ -251,7 +248,7 @@ def make_draft(
             f"The model is quantized already ({quantization}): at {BITS} bits it would be the same model.",
             "Take the draft lookup, or a smaller model as --draft-model.",
         )
-    own = replace(  # a plain cache of its own, which can be trimmed
+    own = replace(  # its own plain cache, which can be trimmed
         target.settings, max_kv_size=None, kv_bits=None, no_kv_cache=False, record_logits=False, kept_kv_mib=0
     )
     if settings.draft == "model":
@@ -274,13 +271,13 @@ def make_draft(
 
 
 def check_vocabulary(target: Tokens, draft: Tokens) -> None:
-    """Refuse a draft whose token ids don't mean what the target's mean.
+    """Refuse a draft model whose token ids mean other tokens than the target's.
 
     Raises:
-        LoadError: It names the first id that differs, and both texts.
+        LoadError: An id differs; the message names the first one, and both texts.
     """
     for token in range(max(target.vocabulary, draft.vocabulary)):
-        # no bytes beyond a vocabulary, as for the rows that fill an embedding up
+        # ids beyond a vocabulary have no bytes, like the padding rows of an embedding
         ours, theirs = (each.raw(token) if token < each.vocabulary else b"" for each in (target, draft))
         if ours != theirs:
             here, there = (
@@ -297,18 +294,18 @@ def check_vocabulary(target: Tokens, draft: Tokens) -> None:
 # p is the distribution that the model draws from, q the draft's, both after the sampler. Each rule gives tokens
 # distributed as p, so they differ only in how often they accept:
 #
-# - position draw, the rule in force: one number u in [0, 1) a position. Drafter and target each invert their cumulative
-#   distribution at u, most probable token first. Accepted if both fall on the same token: the length of u in the
-#   intervals of that token in both, summed over tokens.
+# - position draw, the rule used here: one number u in [0, 1) per position. Drafter and target each invert their
+#   cumulative distribution at u, most probable token first. Accepted if both give the same token. Rate: the length in
+#   which the two intervals of a token overlap, summed over tokens.
 # - rejection (Leviathan, Kalman, Matias 2023, arXiv:2211.17192, algorithm 1): d from q is accepted with probability
-#   min(1, p(d)/q(d)); else a token from the residual max(0, p - q), normalized. Accepted: sum of min(p, q), which no
-#   rule exceeds.
-# - match (mlx_lm.generate.speculative_generate_step): d from q, t from p, independent; accepted if d = t. Accepted:
-#   sum of p q.
+#   min(1, p(d)/q(d)); else a token is drawn from the residual max(0, p - q), normalized. Rate: sum of min(p, q), which
+#   no rule exceeds.
+# - match (mlx_lm.generate.speculative_generate_step): d from q, t from p, independent; accepted if d = t. Rate: sum of
+#   p q.
 
 HEAD = 8192
-"""Tokens whose intervals are compared: ordering 150,000 of them takes 25 ms, these 3. The rest of both distributions is
-not counted, so that the rate is too low by at most their probability; of smaller vocabularies nothing is left out."""
+"""Number of most probable tokens whose intervals are compared: sorting 150,000 tokens takes 25 ms, these 3. The others
+are not counted, so that the rate is too low by at most their probability; smaller vocabularies are complete."""
 
 
 def rates(p: Wide, q: Wide) -> AcceptanceRates:
@@ -317,7 +314,7 @@ def rates(p: Wide, q: Wide) -> AcceptanceRates:
 
 
 def position_draw_rate(p: Wide, q: Wide) -> float:
-    """The length of [0, 1) in which both distributions have the same token, each most probable token first."""
+    """The length of the part of [0, 1) with the same token in both distributions, each most probable token first."""
     (p_begin, p_end), (q_begin, q_end) = _intervals(p), _intervals(q)
     both = np.minimum(p_end, q_end) - np.maximum(p_begin, q_begin)
     return float(np.maximum(both, 0.0).sum())
@@ -333,8 +330,8 @@ def _intervals(probs: Wide) -> tuple[Wide, Wide]:
 
 
 # ---- one round: propose, verify, take ----------------------------------------------------------
-# A forward pass over several tokens rounds its sums in another order than those over one. If two tokens are as near to
-# each other as that, it can take the other one; `VerifySpeculation` says so with the difference.
+# A forward pass over several tokens rounds its sums in another order than one over a single token. If two tokens are
+# that close to each other, it can take the other one; `VerifySpeculation` reports this, with the difference.
 
 COPY_NOTE = (
     "These caches can't give tokens back: drafts are verified in a copy, and accepted tokens run once more,"
@@ -343,24 +340,24 @@ COPY_NOTE = (
 
 
 Taken = Callable[[Step], Generator[Record, None, bool]]
-"""Yields the records of a step of the round, with the session at it; returns True if the round ends with it."""
+"""Yields the records of a step, with the session at that step; returns True to end the round."""
 
 
 class Round:
-    """One round at a session's current node; its stages may be gone through one by one.
+    """One round at a session's current node; its stages may run one at a time.
 
-    Caches that can be trimmed, whatever they receive, are verified in and trimmed to the tokens that hold. Other ones
-    are copied, and the tokens that hold run again as plain steps in the live cache: exact whatever the kind.
+    If the caches can always be trimmed, drafts are verified in them, and refused tokens are trimmed off. Other caches
+    are copied, and the accepted tokens run again as plain steps in the live cache, which is exact for every kind.
 
     Args:
-        session: It continues by the tokens that hold.
+        session: Session to continue with the accepted tokens.
         draft: Proposes tokens.
         paths: Paths over the session's tree.
         settings: Settings of the draft.
         paused: True if the user may do other things between two stages.
 
     Raises:
-        StepError: There is no prompt or no KV cache, the context is full, or the caches can't be verified on.
+        StepError: There is no prompt or no KV cache, or the context is full.
     """
 
     def __init__(
@@ -384,14 +381,14 @@ class Round:
         self._count, depth = _room(session, settings.num_draft_tokens), session.tree[session.node].depth
         self.trims = not session.kv.chunks_matter and session.kv.could_trim(depth + 1 + self._count, depth)
         self._runner = session.runner.copy() if self.trims and paused else session.runner
-        """The session's, or a copy whose caches become the session's at the first token taken."""
+        """The session's runner, or a copy whose caches become the session's at the first token taken."""
         self._chunks = session.kv.chunks
         self._node, self._end, self._taken = session.node, session.node, 0
         self._first, self._first_node = self._position.next.picked, 0
         self._proposed: Sequence[Proposed] = ()
         self._matched = 0
         self._judged: list[NodeLogits] = []
-        """Logits that the forward pass gave after t0 and each draft that held."""
+        """Logits that the forward pass gave after t0 and each accepted draft."""
         self._ms = dict.fromkeys(("draft", "forward", "sample", "take", "stalled"), 0.0)
         """Milliseconds of the parts, without stalls (garbage collection, drawing the screen)."""
 
@@ -408,21 +405,22 @@ class Round:
 
     @property
     def over(self) -> bool:
-        """True if the session is not where the round left it, or the round was taken."""
+        """True if the session's position changed since the round began, or the round was taken."""
         return self.stage == "taken" or self._session.position is not self._position
 
     def run(self, stopped: Stopped, taken: Taken, *, stage: bool = False) -> Iterator[Record]:
-        """Go through the remaining stages, or through the next one.
+        """Run the remaining stages, or only the next one.
 
         Args:
             stopped: Polled while drafting.
             taken: Yields the records of each step; if it returns True, the tokens after it are not taken.
-            stage: True for the next stage alone.
+            stage: True to run only the next stage.
 
         Yields:
             The records of the steps, and one of the round.
 
         Raises:
+            StepError: The caches can be neither trimmed nor copied.
             Cancelled: `stopped` returned True; nothing was taken.
         """
         while True:
@@ -449,8 +447,8 @@ class Round:
         self.stage = "proposed"
 
     def _verify(self) -> None:
-        """Run the forward pass, unless there is nothing to verify in a copy, and the sampler as far as the drafts
-        hold."""
+        """Run the forward pass (in a copy of the cache only if there are drafts), and the sampler up to the first
+        refused draft."""
         ids = [self._first, *(each.id for each in self._proposed)]
         rows: Sequence[Row] | Rows = ()
         try:
@@ -475,11 +473,11 @@ class Round:
         self.stage = "verified"
 
     def _take(self, taken: Taken) -> Iterator[Record]:
-        """Take the tokens that held, a step each; afterwards the live cache holds the path to the last one."""
+        """Take t0 and the accepted drafts, one step each; afterwards the live cache contains the path to the last."""
         session, spent, count = self._session, self._ms, max(1, len(self._judged))
         ids = [self._first, *(each.id for each in self._proposed)]
         held: list[NodeLogits | None] = [*self._judged] or [None]
-        # of the drafting and of the forward pass, for each of the tokens that held
+        # the share of each of these tokens in the drafting and in the forward pass
         share = StepTimes(
             (spent["draft"] + spent["forward"]) / count,
             spent["forward"] / count,
@@ -492,7 +490,7 @@ class Round:
             for token, logits in zip(ids, held, strict=False):
                 following = session.next
                 if self._taken and token != following.picked:
-                    break  # a copy of the cache accepted what the live one, rounded otherwise, doesn't take
+                    break  # accepted in a copy of the cache; the live one, rounded differently, gives another token
                 origin: Origin = "greedy" if following.draw is None else "sampled"
                 if not self.trims or logits is None:
                     step = session.step(token, origin)
@@ -501,7 +499,7 @@ class Round:
                 self._end, self._taken = step.node, self._taken + 1
                 self._end_part("take")
                 halted = yield from taken(step)
-                self._begin_part()  # what is done with a step is no part of the round
+                self._begin_part()  # the caller's work with a step doesn't belong to the round
                 if halted:
                     break
         finally:
@@ -513,7 +511,7 @@ class Round:
         """Go to the next of the tokens that the forward pass ran.
 
         Args:
-            logits: Logits after the token, under any node's number.
+            logits: Logits after the token; their node is replaced.
             token: The token.
             origin: Its origin.
             share: The token's share of the round so far.
@@ -538,20 +536,20 @@ class Round:
         return reader.step_record(before, session.position, origin, reading, times, used)
 
     def _settle(self) -> None:
-        """Make the live cache hold the path to the current node, whatever was taken.
+        """Trim the live cache to the path to the current node, whatever was taken.
 
-        Caches that give back other tokens than asked for are emptied, and filled again.
+        If a cache was trimmed to another length than asked for, all are emptied; the path then runs again.
         """
         kv, depth = self._session.kv, self._session.tree[self._session.node].depth
         if not self.trims or self._runner is not self._session.runner or kv.offset <= depth:
-            return  # the live cache was never written, or holds the path
+            return  # the live cache was not written, or contains only the path
         kv.rewind(depth)
         kv.set_offset(kv.offset, chunks=self._chunks)
         if any(kind_of(cache).held(cache) != kv.offset for cache in kv.caches):
             kv.clear()
 
     def record(self) -> protocol.DraftRound:
-        """The round as far as it went."""
+        """The record of the round up to its current stage."""
         begun, tokens, ms = time.perf_counter(), self._session.tokens, self._ms
         first_text, pending = tokens.text(self._first, self._session.pending.get(self._node, b""))
         drafts: list[protocol.DraftToken] = []
@@ -599,7 +597,6 @@ class Round:
         )
 
     def _fates(self) -> list[protocol.DraftFate]:
-        """The fate of each draft so far."""
         places, held = range(len(self._proposed)), len(self._judged) - 1
         if held < 0:
             return ["drafted" for _ in places]
@@ -621,7 +618,7 @@ def _copy(live: Runner) -> Runner:
     )
     try:
         copied = live.copy()
-    except Exception as error:  # a class of the model's own code may refuse in any way
+    except Exception as error:  # a cache class of the model's own code may fail in any way
         raise refusal from error
     if any(ours is theirs for ours, theirs in zip(live.kv.caches, copied.kv.caches, strict=True)):
         raise refusal
@@ -629,7 +626,7 @@ def _copy(live: Runner) -> Runner:
 
 
 def _without_end(reading: protocol.KVReading, tokens: int) -> protocol.KVReading:
-    """A reading of caches that hold more tokens than the path to a node, without these.
+    """A reading of caches, without their tokens beyond the path to a node.
 
     Args:
         reading: Reading of caches that can be trimmed: each token has the same bytes in them.
@@ -650,7 +647,7 @@ def _without_end(reading: protocol.KVReading, tokens: int) -> protocol.KVReading
 
 
 def _room(session: Session, count: int) -> int:
-    """Number of tokens to draft: none behind an end of sequence, the run's last token, or the context window."""
+    """Number of tokens to draft: none after an end of sequence, the run's last token, or the context window's end."""
     at, window = session.tree[session.node], session.facts.context_window
     if session.next.picked in session.tokens.eos_ids:
         return 0
@@ -661,18 +658,18 @@ def _room(session: Session, count: int) -> int:
     return max(0, min(count, left - 1))
 
 
-# ---- a stretch again by plain steps, in separate caches: the proof that speculation changed nothing ----
+# ---- a part of the path again by plain steps, in separate caches: a check that speculation changed nothing ----
 
 NOT_SAMPLED = ("prompt", "chosen", "inserted", "beam")
-"""Origins of tokens that no sampler took."""
+"""Origins of tokens that no sampler picked."""
 
 
 def compare_with_plain(session: Session, begin: int, stopped: Stopped) -> protocol.SpeculationVerified:
     """Take plain steps over the path from a node to the current one, and compare each token with the one taken.
 
     Args:
-        session: Doesn't change. Each node is sampled after with the settings that it had.
-        begin: The node before the stretch, on the path; if a prompt follows it, the stretch begins at the prompt's end.
+        session: Session, not changed. After each node the sampler runs with the settings that were used there.
+        begin: Node on the path before the first token to compare; if a prompt follows, the prompt's last node is used.
         stopped: Polled before each token.
 
     Raises:
@@ -726,18 +723,17 @@ def compare_with_plain(session: Session, begin: int, stopped: Stopped) -> protoc
 
 
 def load_draft(context: Context, command: LoadDraft, task: Task) -> Iterator[Record]:
-    """Load a draft."""
     yield from _ready(context, command.settings, task)
 
 
 def _ready(context: Context, settings: SpeculationSettings, task: Task) -> Generator[Record, None, Drafter]:
-    """Load the draft for some settings, unless it is there; returns it."""
+    """Return the draft for these settings, and load it if it isn't loaded yet."""
     check(settings)
     kind, kept = (settings.draft, settings.draft_model), context.of_model
     if LoadDraft in kept and kept[LoadDraft][0] == kind:
         ready: Drafter = kept[LoadDraft][1]
         return ready
-    kept.pop(LoadDraft, None)  # its memory is free before the next one takes more
+    kept.pop(LoadDraft, None)  # frees its memory before the next one takes more
     begun = time.perf_counter()
     draft = make_draft(settings, context.model, context.emit, task.cancel)
     kept[LoadDraft] = kind, draft

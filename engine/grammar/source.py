@@ -1,4 +1,4 @@
-"""A user's grammar as llguidance reads it, and llguidance's errors in one sentence each. Needs llguidance alone."""
+"""Converts a user's grammar for llguidance, and llguidance's errors to one sentence each. Needs only llguidance."""
 
 from __future__ import annotations
 
@@ -16,48 +16,47 @@ BYTE_ORDER_MARK = "\ufeff"
 """The character that some programs begin a file with."""
 
 # ---- JSON schemas ------------------------------------------------------------------------------
-# Found by trying texts against jsonschema (tests/engine/grammar/test_schemas.py): llguidance 1.9 computes bounds in
-# float64, lets a name that is known through as `"\u0061"`, and a negated class of a pattern lets an escaped quote
-# through.
+# Found by comparing texts with jsonschema (tests/engine/grammar/test_schemas.py): llguidance 1.9 computes bounds in
+# float64, takes `"\u0061"` for another name than `"a"`, and lets an escaped quote through a pattern's negated class.
 
 DEFAULTS = {"whitespace_pattern": " ?", "json_allowed_escapes": 'nrbtf\\"'}
-"""llguidance's options, which a schema may not have: some of them let through what is no JSON, or not the schema's.
+"""Options of llguidance. A schema may not set them: some allow text that is not JSON, or doesn't match the schema.
 
-Between the parts of JSON at most one space, as people and `json.dumps` write it: with as many as the standard allows
-a model that likes newlines writes newlines for ever. No `\\u` in strings: to llguidance `"\\u0061"` is another name
-than `"a"`, and the schema of `a` would not hold for it."""
+At most one space is allowed between the parts of JSON, as `json.dumps` writes it: with any white space, which the
+standard allows, a model that likes newlines writes newlines forever. `\\u` is not allowed in strings: llguidance takes
+`"\\u0061"` for another name than `"a"`, and would not apply the schema of `a` to it."""
 DECIMALS = 9
-"""Decimals of a number that has a bound: with as many as the standard allows a model writes 2.1111… for ever."""
+"""Largest number of decimals of a number with a bound: without a limit, a model may write 2.1111… forever."""
 _EXACT = 2**53
-"""The least integer whose successor has the same float64."""
+"""The smallest integer with the same float64 as its successor."""
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _MAPS = ("properties", "patternProperties", "$defs", "definitions")
 """Keywords whose value has a schema for each name."""
 _VALUES = ("default", "example", "examples")
-"""Keywords whose value is no schema."""
+"""Keywords whose value is not a schema."""
 _NEGATED = re.compile(r"(\\.)|\[\^([]-]?)", re.DOTALL)
 _PLAIN_NEGATED = re.compile(r"\[\^[]-]?(?:\\.|(?!&&|--|~~)[^][\\])*\]", re.DOTALL)
 _WITH_CONTROLS = re.compile(r"\\P|\\p\{?\^?C|\\x0|\\x\{|\\u00[01]|\[:|\[[^]]*(?:[\x00-\x1f]-|&&|--|~~)")
-"""A class of which it can't be seen whether it has all control characters and neither `"` nor a backslash."""
+"""Classes that may contain all control characters without `"` and the backslash; their patterns are refused."""
 _CLASS = re.compile(r"(\\.)|(\[\^?]?)((?:\\.|[^]\\])*)", re.DOTALL)
 _BRACKET = re.compile(r"(\\.)|\[", re.DOTALL)
-"""A sign that is a character in a class of a JSON schema's pattern, and begins another class in llguidance's."""
+"""A bracket, which is a character in a class of a JSON schema's pattern, and begins another class in llguidance's."""
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")
-"""Characters that a string of JSON has as `\\u` and four digits alone; llguidance writes U+007F so, too."""
+"""Characters that JSON strings only contain as `\\u` and four digits; llguidance also writes U+007F that way."""
 
 
 def refusal(why: str) -> SettingsError:
-    """The error that a grammar can't be used."""
+    """The error for a grammar that can't be used."""
     return SettingsError(
         "grammar", f"The grammar can't be used: {why.rstrip('.')}.", "Change it, or remove it."
     )
 
 
 def schema_for_llguidance(text: str) -> Any:
-    """The schema of a text, which allows nothing that the text's own doesn't.
+    """Convert a JSON schema for llguidance; the result allows nothing that the schema doesn't.
 
     Raises:
-        SettingsError: The text is no JSON, no schema, or says what llguidance can't hold.
+        SettingsError: The text is not JSON or not a schema, or requires something that llguidance can't enforce.
     """
     try:
         value = json.loads(text.removeprefix(BYTE_ORDER_MARK), parse_constant=_no_number)
@@ -78,7 +77,7 @@ def _no_number(name: str) -> None:
 
 
 def _schema(value: Any) -> Any:
-    """A schema, or a part of one that a `$ref` may name."""
+    """Convert a schema, or a part of one that a `$ref` may name."""
     if isinstance(value, list):
         return [_schema(each) for each in value]
     if not isinstance(value, dict):
@@ -104,13 +103,13 @@ def _keyword(key: str, value: Any) -> Any:
 
 
 def _named(schema: dict[str, Any]) -> dict[str, Any]:
-    """Write patterns that few names match as properties: llguidance keeps no list of the names that it wrote, and if
-    all of a pattern's names are properties it begins another name and can't finish it."""
+    """Replace patterns that match few names by properties: llguidance keeps no list of the names that it wrote, and if
+    all names of a pattern are properties, it begins another name that it can't finish."""
     patterns, properties = schema.get("patternProperties"), schema.get("properties", {})
     if not isinstance(patterns, dict) or not isinstance(properties, dict):
         return schema
     few = {pattern: _few_names(pattern) for pattern in patterns}
-    # llguidance counts properties only if all are required; it counts the names of patterns, though one may come twice
+    # llguidance counts properties only if all are required; it counts names of patterns, though one may occur twice
     counted = "minProperties" in schema or "maxProperties" in schema
     found = {
         pattern: names
@@ -129,11 +128,11 @@ def _named(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 MOST_NAMES, LONGEST_NAME = 16, 200
-"""Names of a pattern that are written as properties, and bytes of each."""
+"""Largest number of a pattern's names to write as properties, and largest size of each in bytes."""
 
 
 def _few_names(pattern: str) -> list[str] | None:
-    """All names that a pattern matches, None if they aren't few."""
+    """All names that a pattern matches; None if there are too many."""
     found: list[str] = []
     left = [(b"", _over_bytes({"type": "string", "pattern": pattern}))]
     while left:
@@ -142,7 +141,7 @@ def _few_names(pattern: str) -> list[str] | None:
             return None
         if matcher.is_accepting():
             found.append(json.loads(text))
-            continue  # after the quotation mark there is nothing
+            continue  # the closing quotation mark ends the name
         mask = int.from_bytes(matcher.compute_bitmask(), "little")
         for byte in (byte for byte in range(256) if mask >> byte & 1):
             after = matcher.deep_copy()
@@ -160,10 +159,10 @@ def _over_bytes(schema: Mapping[str, Any]) -> Any:
 
 
 def _overlap(schema: Any) -> str:
-    """A sentence on the parts of a schema's `oneOf` that llguidance can't tell apart, and on what helps.
+    """A sentence about the parts of a schema's `oneOf` that llguidance can't tell apart, and about what helps.
 
     Args:
-        schema: As llguidance takes it.
+        schema: The schema as converted for llguidance.
     """
     shared = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
     for place, parts in _one_ofs(schema, "#"):
@@ -177,12 +176,12 @@ def _overlap(schema: Any) -> str:
 
 
 MOST_PAIRS = 200
-"""Pairs of parts that are compared to name two that overlap: each takes llguidance up to 10 ms."""
+"""Largest number of pairs of parts that are compared to find two that overlap: each takes llguidance up to 10 ms."""
 _APART = "Use anyOf, or give each part a required property with a text of its own as const"
 
 
 def _one_ofs(schema: Any, place: str) -> Iterator[tuple[str, list[Any]]]:
-    """The lists of a schema's `oneOf` and their places, the innermost first."""
+    """The `oneOf` lists of a schema and their places, the innermost first."""
     if isinstance(schema, list):
         for number, each in enumerate(schema):
             yield from _one_ofs(each, f"{place}/{number}")
@@ -198,7 +197,7 @@ def _number(value: Any) -> TypeGuard[int | float]:
 
 
 def _short(number: float) -> str:
-    """A number in six digits; an integer may be larger than any float."""
+    """A number with six digits; an integer may be larger than any float."""
     try:
         return f"{number:.6g}"
     except OverflowError:
@@ -206,7 +205,7 @@ def _short(number: float) -> str:
 
 
 def _check_values(schema: Mapping[str, Any]) -> None:
-    """Refuse constants and names that llguidance would write as others."""
+    """Refuse constants and names that llguidance would write differently."""
     names = [*schema.get("properties", ())] if isinstance(schema.get("properties"), dict) else []
     left = [names, schema.get("const"), schema.get("enum"), schema.get("required")]
     while left:
@@ -226,7 +225,7 @@ def _check_values(schema: Mapping[str, Any]) -> None:
 
 
 def _check_count(schema: Mapping[str, Any]) -> None:
-    """Refuse to count names that may be the same: of those without a property of their own llguidance keeps no list."""
+    """Refuse to count names that may repeat: llguidance keeps no list of names that aren't properties."""
     least, required = schema.get("minProperties"), schema.get("required")
     sure = len({str(each) for each in required}) if isinstance(required, list) else 0
     closed = schema.get("additionalProperties") is False and not schema.get("patternProperties")
@@ -238,7 +237,7 @@ def _check_count(schema: Mapping[str, Any]) -> None:
 
 
 def _fewer_digits(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords that bound the digits of a number that has a bound: decimals, and the largest float64 that is exact."""
+    """Keywords that limit the digits of a number with a bound: its decimals, and the range of exact integers."""
     types = schema.get("type")
     bounds = {key: schema[key] for key in _BOUNDS if _number(schema.get(key))}
     if "number" not in (types if isinstance(types, list) else [types]) or not bounds:
@@ -256,7 +255,7 @@ def _fewer_digits(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _inclusive(schema: dict[str, Any]) -> dict[str, Any]:
-    """Write whole exclusive bounds as inclusive ones next to them: of `0 < x <= 0.5` llguidance allows 0."""
+    """Replace exclusive integer bounds by inclusive ones next to them: for `0 < x <= 0.5` llguidance allows 0."""
     for key, other, step, tighter in (
         ("exclusiveMinimum", "minimum", 10**-DECIMALS, max),
         ("exclusiveMaximum", "maximum", -(10**-DECIMALS), min),
@@ -270,7 +269,7 @@ def _inclusive(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pattern(pattern: str) -> str:
-    """The pattern, without NUL in negated classes: one with all control characters lets `\\"` and `\\\\` through."""
+    """The pattern, without NUL in negated classes: one with all control characters would allow `\\"` and `\\\\`."""
     if _WITH_CONTROLS.search(_PLAIN_NEGATED.sub("", pattern)):
         raise refusal(
             f"its pattern {pattern[:60]} has control characters, \\P, \\p{{C}} or an operation in a class, which "
@@ -287,14 +286,14 @@ def _escaped(characters: str) -> str:
 # ---- grammars ----------------------------------------------------------------------------------
 
 NO_FORCING = '\n%llguidance {"no_forcing": true}\n'
-"""The last line: it overrides the grammar's own. Without it a mask has only the first token of the tokenizer's own cut
-of a text that is certain, and forbids what the grammar allows: `i` and `il` where `ily` follows."""
+"""The last line, which overrides the grammar's own options. Without it, if the next text is certain, a mask contains
+only the first token of its usual tokenization, and forbids others that the grammar allows: `i` and `il` for `ily`."""
 _LARK_TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|(?://|#)[^\n]*|/(?:\\.|[^/\\\n])+/|(<[^<>\s]+>)')
-"""A text, a comment, a regular expression or a token; what is no token is passed over."""
+"""A string, a comment, a regular expression or a token; the group only matches tokens."""
 _POSITION = re.compile(r"^(?:at )?(\d+)\((\d+)\): (.*)", re.DOTALL)
 _KEYWORDS = re.compile(r"Unimplemented keys: (\[.*\])")
 _ERROR, _CARET = re.compile(r"^error: (.*)", re.MULTILINE), re.compile(r"^    ( *)\^+ *$", re.MULTILINE)
-"""The regex parser's message, and its place: it indents the line of an expression of one line by four."""
+"""The regex parser's message, and its place: the parser indents an expression of one line by four spaces."""
 _REMOTE = re.compile(r"Resource '(.*)' is not present in a registry")
 _DRAFT = re.compile(r'"\$schema"\s*:\s*"([^"]*)"')
 _FORMAT = re.compile(r"Unknown format: (.*)")
@@ -320,14 +319,14 @@ _WORDS = {
     "decimal literal invalid": "a number in it is beyond what llguidance can count",
     "number out of range": "a number in it is beyond what llguidance can count",
 }
-"""Meanings of what llguidance says of a whole grammar."""
+"""Meanings of llguidance's errors about a whole grammar."""
 
 
 def llguidance_source(grammar: Grammar) -> str:
-    """The grammar as llguidance takes it, in Lark, with masks that are those of the grammar alone.
+    """The grammar for llguidance, in Lark, with an option that makes masks depend only on the grammar.
 
     Raises:
-        SettingsError: A schema is no JSON, GBNF can't be read, or the grammar names tokens.
+        SettingsError: A schema or GBNF is invalid, or the grammar names tokens.
     """
     text = grammar.text.removeprefix(BYTE_ORDER_MARK)
     match grammar.kind:
@@ -353,7 +352,7 @@ def llguidance_source(grammar: Grammar) -> str:
 
 
 def in_words(error: str, grammar: Grammar) -> str:
-    """llguidance's error as one sentence without its full stop, with line and column where it names them."""
+    """llguidance's error as one sentence without a full stop, with line and column if it names them."""
     first = error.strip().split("\n")[0]
     if keywords := _KEYWORDS.search(first):
         names: list[Any] = json.loads(keywords[1])
@@ -378,17 +377,17 @@ def in_words(error: str, grammar: Grammar) -> str:
             return f"column {len(caret[1]) + 1}: {why}"
     why = "a text or pattern doesn't end, or a sign is out of place" if why == "lexer error" else why
     why = why.removeprefix("failed to compile JSON schema: ")[:200] or "llguidance gives no reason"
-    # of the other kinds the user has not written the text that the place is in
+    # for other kinds, the place is in a text that the user didn't write
     return f"line {place[1]}, column {place[2]}: {why}" if place and grammar.kind == "lark" else why
 
 
 # ---- llama.cpp's GBNF as Lark ------------------------------------------------------------------
-# llama.cpp matches a text character by character. Lark cuts it into lexemes first, the longest that it can: of
-# `[a-z]+ "xy"` it takes no `axya`. So a grammar without a rule that contains itself is one lexeme here, and in any
-# other each character is one, for which a mask takes some milliseconds.
+# llama.cpp matches a text character by character. Lark first splits it into lexemes, as long as possible: with
+# `[a-z]+ "xy"` it rejects `axy`. So a grammar without recursive rules is one lexeme here, and in any other grammar each
+# character is a lexeme, so that a mask takes some milliseconds.
 #
-# llguidance's own converter loses zeros of escapes, gives two rules one name, reads operators of regular expressions in
-# classes, and has `.` match no line break.
+# llguidance's own converter loses zeros in escapes, gives two rules the same name, takes characters in classes for
+# operators of regular expressions, and doesn't let `.` match a line break.
 
 _NAME = re.compile(r"[\w-]+")
 _COUNT = re.compile(r"[0-9]+")
@@ -397,38 +396,35 @@ _BLANKS = re.compile(r"(?:[ \t]|#[^\r\n]*)*")
 _LINES = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*")
 _ESCAPES = {"t": "\t", "r": "\r", "n": "\n", "\\": "\\", '"': '"', "[": "[", "]": "]"}
 _DIGITS = {"x": 2, "u": 4, "U": 8}
-"""Hexadecimal digits of an escape."""
+"""Number of hexadecimal digits of an escape."""
 MOST_DIGITS = 9
 _NOTHING = '""'
 _LETTER = "\0"
-"""Stands for the first letter of names in Lark; no text in it has this character."""
+"""Placeholder for the first letter of names in Lark: a character that no text in Lark contains."""
 NAMES_A_TOKEN = (
     "{} names a token, and a grammar here matches text: write the text of the token, or leave it out"
 )
-"""llguidance 1.9 forgets such tokens when it is asked for the text that is certain."""
+"""llguidance 1.9 ignores such tokens when it computes the text that is certain."""
 
 
 class _Grammar:
-    """A text read from its beginning, as llama.cpp does.
-
-    Args:
-        text: The GBNF.
+    """A parser of GBNF that reads as llama.cpp does.
 
     Raises:
-        SettingsError: It isn't GBNF, or names tokens.
+        SettingsError: The text isn't GBNF, or names tokens.
         RecursionError: Its parentheses are nested too deeply.
     """
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
         self._numbers: dict[str, int] = {}
-        """A number for each rule by its name: names in Lark have no `-`, and their case tells rules from terminals."""
+        """A number for each rule name: names in Lark have no `-`, and their case tells rules from terminals."""
         self._rules: dict[str, str] = {}
         """The right-hand side of each rule in Lark, by the name of the rule."""
         self._named: dict[str, dict[str, int]] = {}
-        """The rules that each rule names, and where it does first."""
+        """The rules that each rule names, with the place of the first mention."""
         self._own: dict[str, int] = {}
-        """The same of the rule that is read."""
+        """The same for the rule that is being read."""
         self._skip(_LINES)
         while self._at < len(text):
             self._rule()
@@ -439,10 +435,9 @@ class _Grammar:
             raise refusal("it has no rule root")
 
     def lark(self) -> str:
-        """The rules in Lark."""
         try:
             TopologicalSorter(self._named).prepare()
-            letter = "R"  # terminals of Lark, of which each is one lexeme
+            letter = "R"  # terminals of Lark: each is one lexeme
         except CycleError:
             letter = "r"  # rules
         rules = "".join(f"{self._lark_name(name)}: {rule}\n" for name, rule in self._rules.items())
@@ -468,7 +463,7 @@ class _Grammar:
         """Sequences with `|` between them.
 
         Args:
-            blanks: What may stand between parts: within parentheses line breaks, too.
+            blanks: Pattern of the blanks between parts; within parentheses with line breaks.
         """
         made = [self._sequence(blanks)]
         while self._take("|"):
@@ -511,7 +506,7 @@ class _Grammar:
         return self._lark_name(name)
 
     def _class(self) -> str:
-        """A class of characters as a regular expression: written as numbers, none of them is an operator."""
+        """A class of characters as a regular expression; written as numbers, so that none is an operator."""
         begin = self._at - 1
         negation, made = "^" * self._take("^"), ""
         while not self._take("]"):
@@ -527,7 +522,7 @@ class _Grammar:
         return f"/[{negation}{made}]/"
 
     def _repeated(self, part: str, blanks: re.Pattern[str]) -> str:
-        """A part with the repetition that comes next; empty if none does."""
+        """A part with the repetition that comes next; empty if there is none."""
         for sign in "*+?":
             if self._take(sign):
                 return f"({part}){sign}"
@@ -583,7 +578,7 @@ class _Grammar:
         self._read(blanks, "")
 
     def _take(self, sign: str) -> bool:
-        """Continue after a sign if it comes next."""
+        """Skip a sign if it comes next; returns True if it did."""
         found = self._text.startswith(sign, self._at)
         self._at += len(sign) * found
         return found

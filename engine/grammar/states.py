@@ -1,9 +1,9 @@
 """A grammar over one vocabulary, its state after each node of a tree, and the trial of a grammar in a child process.
 
-A state is a function of the grammar and the path: kept, never stored. A matcher is kept for the nodes asked last, so
-that a step costs one copy (2 KiB) and one token, and a move to a node whose matcher was dropped continues from the
-nearest ancestor that has one. llguidance refuses what it can't compile, and stops if a step takes too much; its
-messages, and those of its log, are never written to the terminal.
+A state is a function of the grammar and the path: it is cached, and never saved. The matchers of the most recently used
+nodes are kept, so that a step costs one copy (2 KiB) and one token; a move to a node without a matcher continues from
+the nearest ancestor that has one. llguidance refuses grammars that it can't compile, and stops if a step takes too
+much; its messages and its log are never written to the terminal.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from engine.token_texts import TokenTexts
 from engine.tree import TokenPaths
 
 MOST_ITEMS = 10_000
-"""Rules that may be active at one place. Three levels of `anyOf`, 6 each, around objects have 2,376, and llguidance's
-own bound is 2,000; 5,632 take 10 ms a token."""
+"""Largest number of rules that may be active at one place. Three levels of `anyOf`, 6 each, around objects have 2,376,
+and llguidance's own bound is 2,000; 5,632 take 10 ms per token."""
 MOST_MATCHERS = 4096
-"""Matchers that are kept for one grammar: 9 MiB."""
+"""Largest number of matchers that are kept for one tree: 9 MiB."""
 MOST_STATES = 64
-"""States that are kept with their masks: a mask of 150,000 tokens takes 150 KiB."""
+"""Largest number of states that are kept with their masks: a mask of 150,000 tokens takes 150 KiB."""
 MOST_GRAMMARS = 8
-"""Compiled grammars that are kept, with the matchers of their nodes."""
+"""Largest number of compiled grammars that are kept."""
 Mask = npt.NDArray[np.bool_]
 """True for the tokens that are allowed, shape (vocabulary,)."""
 Outside = Literal["left", "ended"]
-"""Why a grammar holds no more: a token was taken that it forbids, or its text ended with an end of sequence."""
+"""Why a grammar no longer applies: a token was taken that it forbids, or its text ended with an end of sequence."""
 
 
 class GrammarVocabulary:
-    """A vocabulary, in the form in which `llguidance.LLTokenizer` takes it.
+    """A vocabulary in the form that `llguidance.LLTokenizer` takes.
 
-    It takes 30 ms for 4,096 tokens and 0.5 s for 150,000: made once, when the first grammar is set. If there is no
-    end-of-sequence token, one more id stands for it, which no mask shows.
+    Building it takes 30 ms for 4,096 tokens and 0.5 s for 150,000, so it is made once, when the first grammar is set.
+    If there is no end-of-sequence token, an extra id stands for it that is in no mask.
 
     Args:
         tokens: The bytes of each token; empty for an id without a token.
-        special: Ids of marks of the format: a grammar never allows them as text.
+        special: Ids of special tokens, which a grammar never allows as text.
         eos_ids: Ids that end the sequence.
     """
 
@@ -74,13 +74,13 @@ class GrammarVocabulary:
 
 
 def byte_vocabulary() -> GrammarVocabulary:
-    """The 256 bytes and an end of sequence: the vocabulary over which a grammar is tried."""
+    """The 256 bytes and an end of sequence: the vocabulary with which a grammar is tried."""
     return GrammarVocabulary([*(bytes([byte]) for byte in range(256)), b"<end>"], (), (256,))
 
 
 @lru_cache(maxsize=1)
 def vocabulary_of(tokens: TokenTexts) -> GrammarVocabulary:
-    """A model's vocabulary; that of the model in use is kept, since the next tree has it, too."""
+    """A model's vocabulary; the last one is kept, since the next tree of the model uses it, too."""
     raws = [tokens.raw(token) for token in range(tokens.vocabulary)]
     # some tokenizers list sentencepiece's single bytes as special: they are text
     special = (token for token, raw in enumerate(raws) if tokens.is_special(token) and len(raw) != 1)
@@ -93,7 +93,7 @@ class Matcher:
     Args:
         own: `llguidance.LLMatcher`.
         vocabulary: Its vocabulary.
-        grammar: For messages.
+        grammar: The grammar, for messages.
     """
 
     def __init__(self, own: Any, vocabulary: GrammarVocabulary, grammar: Grammar) -> None:
@@ -104,7 +104,7 @@ class Matcher:
         """The grammar before any token.
 
         Raises:
-            SettingsError: It can't be read, no text matches it, or it takes too much.
+            SettingsError: The grammar is invalid or too complex, or no text matches it.
         """
         from llguidance import LLMatcher, LLParserLimits
 
@@ -115,13 +115,13 @@ class Matcher:
         return cls(own, vocabulary, grammar)
 
     def copy(self) -> Matcher:
-        """The same place again: 2 KiB and some microseconds."""
+        """A copy at the same place; it takes 2 KiB and some microseconds."""
         return Matcher(self._own.deep_copy(), self.vocabulary, self._grammar)
 
     def allows(self, token: int) -> bool:
-        """True if a token may follow: an end of sequence if the text may end."""
+        """True if a token may follow; an end of sequence may if the text may end."""
         if token in self.vocabulary.eos_ids and self.accepting:
-            return True  # where it must end, llguidance takes the first of several ends alone
+            return True  # if the text must end, llguidance allows only the first of several end tokens
         return bool(self._own.validate_tokens([token]) == 1)
 
     def take(self, token: int) -> None:
@@ -145,7 +145,7 @@ class Matcher:
         return np.unpackbits(bits, bitorder="little", count=self.vocabulary.size).view(np.bool_)
 
     def allowed_ids(self) -> list[int]:
-        """Ids of the tokens that may follow, in their order."""
+        """Ids of the tokens that may follow, in ascending order."""
         return [int(token) for token in np.flatnonzero(self.mask())]
 
     @property
@@ -159,7 +159,7 @@ class Matcher:
         return self.accepting and bool(self._own.is_stopped())
 
     def forced(self) -> bytes:
-        """The bytes that every text of the grammar has next."""
+        """The bytes with which every text of the grammar continues."""
         return bytes(self._own.compute_ff_bytes())
 
     def why(self) -> str:
@@ -171,17 +171,16 @@ class Matcher:
         return StepError(message, "Remove the grammar, or change it.")
 
 
-# ---- trying a grammar in a process of its own --------------------------------------------------
-# llguidance bounds what compiling and a step may take, but its bounds are counts: `(a{1000}){1000}` stays within them
-# and takes 2.7 s and 270 MiB at its first token, in one call that nothing can interrupt. A trial takes 0.2 s, once a
-# grammar.
+# ---- trying a grammar in a child process -------------------------------------------------------
+# llguidance limits compiling and steps, but its limits are counts: `(a{1000}){1000}` stays within them and takes 2.7 s
+# and 270 MiB at its first token, in one call that nothing can interrupt. A trial takes 0.2 s, once per grammar.
 
 MEMORY = 1024 * 2**20
-"""Bytes of address space of the process; 300 MB are numpy's and llguidance's own. Not bounded on macOS."""
+"""Largest address space of the process in bytes; numpy and llguidance take 300 MB of it. Not limited on macOS."""
 SECONDS = 1
-"""Processor time, beside the 0.2 s that the imports take."""
+"""Largest processor time, in addition to the 0.2 s of the imports."""
 STEPS = 64
-"""Bytes of the text along which masks are computed."""
+"""Largest number of bytes of the text along which masks are computed."""
 _ENDED = {
     -signal.SIGSEGV: "it is nested too deeply",
     -signal.SIGBUS: "it is nested too deeply",
@@ -189,7 +188,7 @@ _ENDED = {
     -signal.SIGKILL: "it takes too much time or memory",
     -signal.SIGXCPU: "it takes too much time",
 }
-"""Why a trial was ended, by its exit status: llguidance calls itself for what is nested, until the stack is full."""
+"""Why a trial ended, by its exit status; llguidance recurses into nested rules until the stack overflows."""
 
 
 def trial(given: dict[str, str]) -> dict[str, str]:
@@ -199,14 +198,14 @@ def trial(given: dict[str, str]) -> dict[str, str]:
         given: `kind` and `text` of the grammar.
 
     Returns:
-        `refusal`, a message; empty if the grammar can be used.
+        `refusal`, a message; empty if the grammar is valid.
     """
     try:
         step, matcher = 0, Matcher.begin(Grammar(**given), byte_vocabulary())  # type: ignore[arg-type]
         while step < STEPS and (allowed := [byte for byte in matcher.allowed_ids() if byte < 256]):
             matcher.take(allowed[step * 7919 % len(allowed)])
             step += 1
-    except StepError as failed:  # every byte is a token: where none is first, no text is matched
+    except StepError as failed:  # every byte is a token: if none may be the first, no text matches
         why = "no text matches it" if matcher.why() == NO_TOKEN else matcher.why()
         return {"refusal": failed.message if step else refusal(why).message}
     except EngineError as refused:
@@ -216,10 +215,10 @@ def trial(given: dict[str, str]) -> dict[str, str]:
 
 @lru_cache(maxsize=256)
 def try_out(grammar: Grammar) -> None:
-    """Try a grammar; one that can be used is not tried again.
+    """Try a grammar in a child process; a valid one is not tried again.
 
     Raises:
-        SettingsError: It can't be used, or takes too much time or memory.
+        SettingsError: The grammar is invalid, or takes too much time or memory.
     """
     given = {"kind": grammar.kind, "text": grammar.text}
     try:
@@ -246,15 +245,16 @@ def try_out(grammar: Grammar) -> None:
 
 @dataclass(frozen=True)
 class GrammarState:
-    """A grammar after a node. Its parts are computed when they are asked for."""
+    """The state of a grammar after a node; its properties are computed when they are first used."""
 
     matcher: Matcher | None
-    """The grammar after the node; None if it holds no more."""
+    """The grammar after the node; None if it no longer applies."""
     outside: Outside | None = None
 
     @cached_property
     def allowed(self) -> Mask | None:
-        """Mask of the tokens that may follow, shape (vocabulary,); None for all, as at an end that no token ends.
+        """Mask of the tokens that may follow, shape (vocabulary,); None for all, also if the text must end and there is
+        no token that ends it.
 
         Raises:
             StepError: The grammar became too complex.
@@ -262,11 +262,12 @@ class GrammarState:
         if self.matcher is None:
             return None
         mask = self.matcher.mask()
-        return mask if mask.any() else None  # llguidance fails where none may follow and the text may not end
+        # empty only at the end: if the text may not end, llguidance fails
+        return mask if mask.any() else None
 
     @cached_property
     def count(self) -> int:
-        """Number of tokens that it allows: 0 if the text must end and no token ends it."""
+        """Number of tokens that it allows; 0 if the text must end and no token ends it."""
         assert self.matcher is not None
         return 0 if self.allowed is None else int(np.count_nonzero(self.allowed))
 
@@ -277,7 +278,7 @@ class GrammarState:
 
     @cached_property
     def certain(self) -> bool:
-        """True if the grammar leaves no choice: one token, or one text however it is cut into tokens."""
+        """True if the grammar leaves no choice: one token, or one text, however it is tokenized."""
         return self.matcher is not None and (self.count == 1 or bool(self.matcher.forced()))
 
     def allows(self, token: int) -> bool:
@@ -301,20 +302,20 @@ class GrammarState:
         return GrammarState(matcher)
 
     def first_forbidden(self, tokens: Sequence[int], eos_ids: Collection[int]) -> int | None:
-        """The index of the first of some following tokens that the grammar forbids, None if it allows all."""
+        """The index of the first of some following tokens that the grammar forbids; None if it allows all."""
         if self.matcher is None:
             return None
         matcher = self.matcher.copy()
         for place, token in enumerate(tokens):
             if not matcher.allows(token):
                 return place
-            if token in eos_ids:  # behind it everything is allowed
+            if token in eos_ids:  # after it everything is allowed
                 return None
             matcher.take(token)
         return None
 
     def mass(self, logprobs: Row) -> float:
-        """The probability of the allowed tokens together, of the model's own distribution.
+        """The total probability of the allowed tokens in the model's own distribution.
 
         Args:
             logprobs: The model's log-softmax, float32, shape (vocabulary,).
@@ -324,10 +325,10 @@ class GrammarState:
         return min(1.0, float(np.exp(logprobs) @ self.allowed))
 
     def reading(self, logprobs: Row) -> GrammarReading:
-        """As a record.
+        """The record of the state.
 
         Args:
-            logprobs: As for `mass`.
+            logprobs: See `mass`.
         """
         if self.matcher is None:
             return GrammarReading(logprobs.size, 1.0, self.outside or "left")
@@ -338,17 +339,12 @@ class GrammarState:
 
 
 class GrammarStates:
-    """The states of every grammar that was set, over one tree.
-
-    Args:
-        tokens: The model's tokens.
-        tree: The tree.
-    """
+    """The states of every grammar that was set, over one tree."""
 
     def __init__(self, tokens: TokenTexts, tree: TokenPaths) -> None:
         self._tree = tree
         matchers: Matchers = OrderedDict()
-        # functions of their own, not methods: caches of methods would keep this object until the collector runs
+        # cached functions, not methods: caches of methods would keep this object alive until garbage collection
         self.compiled = lru_cache(MOST_GRAMMARS)(partial(_compile, tokens))
         self._state = lru_cache(MOST_STATES)(partial(_follow, tree, matchers))
 
@@ -356,27 +352,28 @@ class GrammarStates:
         """The state of a grammar after a node; None without a grammar, and before it begins.
 
         Raises:
-            SettingsError: The grammar can't be used.
-            StepError: It became too complex at that node.
+            SettingsError: The grammar is invalid.
+            StepError: The grammar became too complex at that node.
         """
         if grammar is None:
             return None
         first = self.compiled(grammar)
         at = self._tree[node]
-        begin = max(at.start, grammar.begin or 0)  # tokens of the path before the text that must match
+        # number of tokens of the path before the text that must match
+        begin = max(at.start, grammar.begin or 0)
         return None if at.depth < begin else self._state(grammar, first, node, begin)
 
 
 Matchers = OrderedDict[tuple[Grammar, int, int], GrammarState]
-"""States without masks, by grammar, node and begin: a token of a completion may become one of a prompt later, and the
-other way round."""
+"""States without masks, by grammar, node and begin: a token of a completion may become one of a prompt later, and vice
+versa."""
 
 
 def _compile(tokens: TokenTexts, grammar: Grammar) -> GrammarState:
-    """The state of a grammar before any token; one that is new is tried in a process of its own first.
+    """The state of a grammar before any token; a new grammar is tried in a child process first.
 
     Raises:
-        SettingsError: The grammar can't be used.
+        SettingsError: The grammar is invalid.
     """
     try_out(grammar)
     vocabulary = vocabulary_of(tokens)  # type: ignore[arg-type]  # no protocol is hashable to mypy
@@ -401,7 +398,7 @@ def _follow(
         matchers[grammar, following, begin] = state
         if len(matchers) > MOST_MATCHERS:
             matchers.popitem(last=False)
-    # the masks of `matchers` are never computed: they stay small
+    # a new object: those in `matchers` never compute their masks, and stay small
     return GrammarState(state.matcher, state.outside)
 
 
@@ -410,12 +407,12 @@ def _follow(
 _NAMED = {" ": "a space", "\n": "a line break", "\t": "a tab", "\r": "a carriage return"}
 _END, _MARK, _PART, _NOTHING = "the end", "a special token", "part of a character", "a token without text"
 _FEW = 4
-"""Characters of a kind that are named one by one."""
+"""Largest number of characters of a kind that are named one by one."""
 
 
 @lru_cache(maxsize=1)
 def _first_characters(tokens: TokenTexts) -> tuple[tuple[str, ...], npt.NDArray[np.intp]]:
-    """The first characters of a vocabulary's tokens, and for each token the index of its own: 0.3 s for 150,000."""
+    """The distinct first characters of a vocabulary's tokens, and each token's index in them; 0.3 s for 150,000."""
 
     def first(token: int) -> str:
         if token in tokens.eos_ids:
@@ -436,13 +433,13 @@ def _first_characters(tokens: TokenTexts) -> tuple[tuple[str, ...], npt.NDArray[
 def beginnings(
     tokens: TokenTexts, allowed: Mask, logprobs: Row | None, most: int = 12
 ) -> tuple[ExpectedBeginning, ...]:
-    """The first characters of the allowed tokens, by kinds if they are many.
+    """The first characters of the allowed tokens, grouped by kind if there are many.
 
     Args:
         tokens: The vocabulary.
-        allowed: True for those that are allowed, shape (vocabulary,).
+        allowed: True for allowed tokens, shape (vocabulary,).
         logprobs: The model's log-softmax, same shape; None if it isn't known.
-        most: Number of beginnings; the rest are left out.
+        most: Largest number of beginnings; the rest are left out.
     """
     firsts, of_tokens = _first_characters(tokens)  # type: ignore[arg-type]  # no protocol is hashable to mypy
     ids = np.flatnonzero(allowed)

@@ -1,4 +1,4 @@
-"""Attention of each head of each layer: of one token, of a whole path as a triangle, and scores of each head."""
+"""Attention weights of every head, for one token or for a whole path (a triangle), and scores of each head."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ Weights = npt.NDArray[np.float32]
 # ---- one token ---------------------------------------------------------------------------------
 
 WIDE = 2**20
-"""Bytes of all weights of a token up to which they are packed in 32 bits, beyond that in 16."""
+"""Largest size in bytes at which a token's weights are packed in 32 bits; more are packed in 16."""
 ROWS = 1e-5
-"""Bound of the difference of a row's sum from 1: 4e-7 was seen over 101 models."""
+"""Bound of the difference of a row's sum from 1; the largest over 101 models was 4e-7."""
 FIRST_RUN = "A head's triangle, its scores and what it does are those of the first."
 
 
@@ -80,7 +80,7 @@ def read_attention(
 
 
 def _layer(run: AttentionRun, depth: int, bits: int) -> AttentionLayer | None:
-    """The attention of the last token, packed; None if it isn't known whose keys it saw."""
+    """The attention of the last token, packed; None if the positions of its keys are unknown."""
     if run.positions is None:
         return None
     weights, positions, keep = run.weights[:, -1, :], sorted(run.positions), 0
@@ -89,7 +89,7 @@ def _layer(run: AttentionRun, depth: int, bits: int) -> AttentionLayer | None:
     if positions[keep:] == list(range(depth - len(positions) + keep, depth)):  # the first tokens and the last
         order = sorted(range(len(positions)), key=run.positions.__getitem__)
         weights = weights[:, mx.array(order)]
-    else:  # a choice of keys from anywhere in the path
+    else:  # keys selected from anywhere in the path
         spread = mx.zeros((weights.shape[0], depth))
         spread[:, mx.array(run.positions)] = weights
         weights, keep = spread, depth
@@ -99,10 +99,10 @@ def _layer(run: AttentionRun, depth: int, bits: int) -> AttentionLayer | None:
 
 
 def check_attention(worst: dict[CheckName, Check], run: AttentionRun, bound: float) -> None:
-    """Check one attention's output under its weights, and that the weights sum to 1.
+    """Check that an attention's weights give its output, and that they sum to 1.
 
     Args:
-        worst: The worst check of each name so far, in the order of the names; is updated.
+        worst: The worst check of each name so far, sorted by name; updated in place.
         run: The attention.
         bound: Bound of relative errors in the dtype that the model computes in.
     """
@@ -116,7 +116,7 @@ def check_attention(worst: dict[CheckName, Check], run: AttentionRun, bound: flo
         own = run.kind == "softmax"  # the model's own weights, rounded to its dtype
         error = float(np.array(mx.abs(sums - 1).max()))
         found.append(view.layer_check("rows", error, max(ROWS, bound) if own else ROWS, run.layer))
-    for check in found:  # the worst is that whose error is more of its bound
+    for check in found:  # the worst check has the largest error in proportion to its bound
         known = worst.get(check.name)
         if known is None or check.error / check.bound > known.error / known.bound:
             worst[check.name] = check
@@ -125,13 +125,13 @@ def check_attention(worst: dict[CheckName, Check], run: AttentionRun, bound: flo
 
 
 def _missing(layers: Sequence[Any], called: bool, ran: list[int], shown: list[int]) -> tuple[str, ...]:
-    """Sentences on the layers that have no weights to show, and on those that have several attentions.
+    """Sentences about the layers without weights to show, and about those with several attentions.
 
     Args:
         layers: The model's layers.
         called: True if a layer was called as a whole.
-        ran: The layer of each attention.
-        shown: The layer of each attention whose weights are shown.
+        ran: Layer of each attention that ran.
+        shown: Layer of each attention with weights to show.
     """
     if not called:
         return (
@@ -158,7 +158,7 @@ def _missing(layers: Sequence[Any], called: bool, ran: list[int], shown: list[in
 # ---- a whole path, run again on an empty cache under taps, chunk by chunk ----------------------
 
 CHUNK_BYTES = 32 * 2**20
-"""Bytes of the weights of one layer's heads over a chunk, at most: a few arrays of this size exist at once."""
+"""Largest size in bytes of the weights of one layer's heads over a chunk; a few such arrays exist at once."""
 
 Take = Callable[[AttentionRun, int], None]
 """Receives each attention of each chunk, and the position of the chunk's first token."""
@@ -175,13 +175,13 @@ def path_sizer(session: Session, limit: int) -> tuple[ChunkSizer, str]:
 def pieces_of(
     session: Session, ids: list[int], chunks: Chunks, sizer: ChunkSizer, limit: int
 ) -> Iterator[list[int]]:
-    """Cut a path into chunks and its last token; as the session ran it if the cut changes the numbers.
+    """Split a path into chunks and its last token; if the chunks' sizes change the numbers, the session's are used.
 
     Args:
         session: Session of the model.
         ids: Tokens of the path.
         chunks: Chunks that the session ran.
-        sizer: Sizes of the chunks; the caller has it learn from their times.
+        sizer: Sizes of the chunks; the caller reports their times to it.
         limit: Largest number of tokens of a chunk.
     """
     chunks = chunks if session.runner.kv.chunks_matter else prompt_chunks(len(ids))
@@ -194,7 +194,7 @@ def pieces_of(
 
 
 def forward_piece(runner: Runner, piece: list[int], last: bool) -> mx.array:
-    """Run a piece; the logits are computed after the path's last token alone."""
+    """Run a piece; logits are only computed after the path's last token."""
     return runner.forward_logits(piece) if last else runner.forward_chunk(piece)
 
 
@@ -212,7 +212,7 @@ def run_path(
         progress: Progress before the path.
 
     Returns:
-        The checks of all attentions.
+        The facts of the run, with the checks of all attentions.
 
     Raises:
         Cancelled: `stopped` returned True.
@@ -265,11 +265,11 @@ def placed_weights(run: AttentionRun, first: int) -> Weights | None:
 
 OF_PATH = "tokens of the path"
 LEAST = 2.0**-24
-"""Smallest number of 16 bits: 0 stands for what is hidden."""
+"""Smallest positive number in 16 bits, for visible keys with less weight: 0 means that a key is hidden."""
 
 
 def read_triangle(session: Session, command: ReadTriangle, stopped: Stopped = never) -> Iterator[Record]:
-    """Run a path again and read the weights of one head, from each token.
+    """Run a path again and read the weights of one head at each token.
 
     Raises:
         StepError: There is no such node, layer or head; the path is too long; the positions of its keys are not known.
@@ -313,11 +313,11 @@ def read_triangle(session: Session, command: ReadTriangle, stopped: Stopped = ne
 
 
 def score_heads(session: Session, command: ScoreHeads, stopped: Stopped = never) -> Iterator[Record]:
-    """Run a path again, or texts that all models are measured on, and score each head on it; `HeadScore` defines the
-    scores.
+    """Score each head on a path, or on texts of repeated random tokens; `HeadScore` defines the scores.
 
     Raises:
-        StepError: There is no such node, or it is the root; there can be no such texts; no head's weights are known.
+        StepError: There is no such node, or it is the root; the number, length or seed of the texts is out of range; no
+            head's weights are known.
         Cancelled: `stopped` returned True.
     """
     session.check_node(command.node)
@@ -335,7 +335,7 @@ def score_heads(session: Session, command: ScoreHeads, stopped: Stopped = never)
 def _score_texts(
     session: Session, command: ScoreHeads, texts: RepeatedTexts, stopped: Stopped
 ) -> Iterator[Measuring | HeadsScored]:
-    """Score each head on several texts of random tokens, each written twice, and take the means."""
+    """The mean scores of each head over several texts; each text is a row of random tokens, written twice."""
     if not (2 <= texts.length <= HALF_TOKENS and 1 <= texts.count <= MOST_TEXTS and texts.seed >= 0):
         raise StepError(
             f"{texts.count:,} texts of twice {texts.length:,} tokens from seed {texts.seed} can't be drawn.",
@@ -365,7 +365,7 @@ def _scores(session: Session, node: int, sums: _ScoreSums) -> tuple[HeadScore, .
     """The scores of all heads.
 
     Raises:
-        StepError: There are none; with the reason.
+        StepError: No head has scores; the message gives the reason.
     """
     if not (scores := sums.scores()):
         (read,) = read_attention(session, ReadAttention(node=node))
@@ -374,7 +374,7 @@ def _scores(session: Session, node: int, sums: _ScoreSums) -> tuple[HeadScore, .
 
 
 def _mean(scores: Sequence[HeadScore]) -> HeadScore:
-    """One head over several texts."""
+    """The mean scores of one head over several texts."""
     first, *_ = scores
     names = [name for name in HeadScore.__struct_fields__ if name not in ("layer", "head")]
     return replace(first, **{name: fmean(getattr(each, name) or 0.0 for each in scores) for name in names})
@@ -385,8 +385,8 @@ class _ScoreSums:
 
     Args:
         ids: Tokens of the text.
-        half: Number of tokens of the first half, if the text is some tokens and the same ones again; then only places
-            count, and not which tokens happen to be the same.
+        half: Number of tokens of the first half, if the text is the same tokens twice; repeats are then found by their
+            positions, and tokens that are the same by chance don't count.
     """
 
     def __init__(self, ids: Sequence[int], half: int | None = None) -> None:
@@ -405,7 +405,7 @@ class _ScoreSums:
         heads, tokens, end = weights.shape
         self._rows[run.layer] = first + tokens
         sums = self._sums.setdefault(run.layer, np.zeros((5, heads)))
-        rows = np.arange(max(1 - first, 0), tokens)  # without the first token, which sees itself alone
+        rows = np.arange(max(1 - first, 0), tokens)  # without the first token, which only sees itself
         early = rows if self._half is None else rows[first + rows <= self._half]
         sums[0] += weights[:, early, first + early - 1].sum(axis=1, dtype=np.float64)
         sums[1] += (weights * self._after(first, end)).sum(axis=(1, 2), dtype=np.float64)
@@ -416,17 +416,17 @@ class _ScoreSums:
         sums[4] += (weights * self._same(first, end)).sum(axis=(1, 2), dtype=np.float64)
 
     def _same(self, first: int, end: int) -> npt.NDArray[np.bool_]:
-        """Mask of the tokens before each token of a chunk that are the same token."""
+        """Mask of the earlier occurrences of each token of a chunk."""
         return self._equal(first, self.ids[:end], self._half)
 
     def _after(self, first: int, end: int) -> npt.NDArray[np.bool_]:
-        """Mask of the tokens before each token of a chunk that followed an earlier occurrence of it."""
+        """Mask of the tokens that followed an earlier occurrence of each token of a chunk."""
         previous = np.concatenate([[-1], self.ids[: end - 1]])
         return self._equal(first, previous, None if self._half is None else self._half - 1)
 
     def _equal(self, first: int, keys: npt.NDArray[Any], back: int | None) -> npt.NDArray[np.bool_]:
-        """Mask of the keys before each token of a chunk that equal it; with `back` of the one that far before each
-        token of the second half."""
+        """Mask of the earlier keys that equal each token of a chunk; with `back`, of the key at that distance before
+        each token of the second half."""
         end = len(keys)
         rows, columns = np.arange(first, end)[:, None], np.arange(end)
         found: npt.NDArray[np.bool_] = (
@@ -437,7 +437,7 @@ class _ScoreSums:
         return found
 
     def scores(self) -> tuple[HeadScore, ...]:
-        """The means, of the layers that ran to the end of the text."""
+        """The mean scores of the heads of all layers that ran to the end of the text."""
         count = len(self.ids)
         return tuple(
             HeadScore(
@@ -456,6 +456,6 @@ class _ScoreSums:
 
 
 def _entropy(shares: Weights) -> Weights:
-    """The part of each share in the entropy, in bits."""
+    """The term of each share in the entropy, in bits."""
     logs: Weights = np.log2(shares, where=shares > 0, out=np.zeros_like(shares))
     return -shares * logs

@@ -1,9 +1,9 @@
 """Gradients of a logit, or of the difference of two, with respect to the vectors of the context's tokens.
 
-The token embedding is the embedding module that is called first with the tokens. Its call is replaced by rows of
-vectors that are given; tied heads use `as_linear`, another method, and stay as they are. Every forward pass begins with
-fresh caches: without any, gemma3n computes other logits. Rows of a batch don't see each other, so that one derivative
-along ones gives each row its own gradient, and several points of a line go through the model at once.
+The token embedding is the first embedding module that is called with the tokens. Its call is replaced by given vectors;
+tied heads use `as_linear`, another method, and don't change. Every forward pass begins with new caches: without caches,
+gemma3n computes other logits. Rows of a batch don't see each other, so one vector-Jacobian product with ones gives each
+row its own gradient, and several points of a line run in one batch.
 """
 
 from __future__ import annotations
@@ -40,37 +40,35 @@ Tried = list[tuple[int, float]]
 MOST_STEPS = 512
 """Largest number of steps from baseline to text."""
 MORE = 3
-"""Factor of the steps while the shares aren't complete: of three times as many midpoints a third are those of
-before."""
+"""Factor by which the steps grow until the shares are complete; at 3, a third of the midpoints are computed already."""
 ENOUGH, COMPLETE = 0.01, 0.05
-"""Residuals up to which no more steps are taken, as a share of the sum that the shares must reach, and up to which they
-are shown. The bundled model has 0.1 % at 32 steps from three baselines, 1.3 % from zeros."""
+"""Largest residuals, as a share of the sum that the shares must reach: to stop adding steps, and to show the shares.
+The bundled model has 0.1 % at 32 steps from three baselines, 1.3 % from zeros."""
 CANCELS = 0.1
-"""Share of the sum of the shares' sizes that the residual is compared with if the shares nearly cancel: their sum may
-be next to 0 while each is large."""
+"""If the shares nearly cancel, the residual is compared with this fraction of the sum of their absolute values."""
 DERIVATIVE, DERIVATIVE_LESS = 1e-2, 5e-2
-"""Bounds of finite differences, in float32 and with weights or activations in fewer bits. Measured on 124 tiny random
-models in float32: 8e-4 at most, 2.6e-4 with the best of all sizes."""
+"""Bounds of the error of finite differences, in float32 and in fewer bits. Measured on 124 tiny random models in
+float32: 8e-4 at most, 2.6e-4 with the best of all sizes."""
 SIZES, NEAR = (1e-2, 1e-3, 3e-3, 3e-4, 3e-2), 1e-3
-"""Sizes of finite differences, as a share of a token's vector, in the order in which they are tried until one comes
-near: large ones bend, or meet another choice of experts, and small ones round."""
+"""Steps of finite differences, as a share of a token's vector, in the order of trial, and the error that ends the
+trials. With large steps the function bends, or other experts are chosen; small steps are lost to rounding."""
 NO_GRADIENT = 1e-6
-"""Share of the largest gradient of a token below which a gradient counts as 0."""
+"""Share of the largest gradient up to which a token's gradient counts as 0."""
 SWAPS = 8
 """Largest number of tokens with no gradient that are replaced by another token."""
 SWAP_BOUND = 1e-3
-"""Bound of the change of a logit by another token if the gradient is 0, as a share of the largest logit."""
+"""Bound of the change of a logit when a token with no gradient is replaced, as a share of the largest logit."""
 MOST_ROWS = 8
-"""Rows of one forward pass: eight take two fifths of the time of eight passes in the bundled model; more gain
-nothing."""
+"""Largest number of rows of one forward pass: in the bundled model eight rows take two fifths of the time of eight
+passes, and more gain nothing."""
 BATCH_BYTES, ROW_BYTES = 2**29, 2**32
-"""Bytes of one forward pass with its derivative, by estimate: of several rows, and of one alone at most."""
+"""Largest estimated size in bytes of a forward pass with its derivative: of several rows, and of a single one."""
 WIDTHS = 16
-"""Numbers that a layer keeps of a token for the derivative, in widths of the stream: by estimate. With the weights of
-its heads, of which `MAPS` arrays are kept: 480 tokens of the bundled model took 127 MiB, its forward pass alone 34."""
+"""Estimate of the numbers that a layer keeps per token for the derivative, in widths of the stream. It also keeps
+`MAPS` arrays of its heads' weights. 480 tokens of the bundled model took 127 MiB, their forward pass alone 34."""
 MAPS = 2
 FAILS = (RuntimeError, TypeError, ValueError, NotImplementedError, IndexError, AttributeError)
-"""Errors of MLX and of a family's code if there is no derivative."""
+"""Errors that MLX and a family's code raise if there is no derivative."""
 
 _refused = partial(
     view.refusal,
@@ -84,8 +82,8 @@ def read_gradients(session: Session, command: ReadGradients, stopped: Stopped = 
 
     Raises:
         StepError: There is no such node, or it is the root; the tokens or the number of steps are invalid; a logit or a
-            gradient is not a number; the model has no derivative, or not one row of vectors for its tokens.
-        PromptError: The model has no embedding for a token; a baseline is no single token.
+            gradient is not a number; the model has no derivative, or no embedding that gives each token one vector.
+        PromptError: The model has no embedding for a token; the baseline's text is not one token.
         Cancelled: `stopped` returned True.
     """
     begun, node, integrated = time.perf_counter(), command.node, command.method == "integrated"
@@ -175,43 +173,43 @@ class _LogitFunction(Struct):
     session: Session
     node: int
     ids: list[int]
-    """Tokens whose vectors are given."""
+    """Tokens whose vectors are the function's argument."""
     first: int
-    """Number of tokens of the path before them."""
+    """Number of tokens of the path before `ids`."""
     tokens: tuple[int, ...]
-    """One id, or two: the first's logit less the second's."""
+    """The id of the logit; or two ids, for the first one's logit minus the second one's."""
     module: Any
     """The token embedding."""
     own: mx.array
     """Embeddings of the tokens, float32, shape (1, tokens, size)."""
     held: bool
-    """True if a mixture chooses the experts of the real text everywhere."""
+    """True if the experts that are chosen for the real text are used in all rows."""
     chooses: bool
     """True if the model chooses experts or keys by scores."""
     pieces: list[int]
-    """Number of tokens of each forward pass that the path is cut into."""
+    """Number of tokens of each forward pass that the path is split into."""
     before: Runner | None
-    """Runner whose cache holds the tokens before; None if there are none."""
+    """Runner whose cache contains the tokens before `ids`; None if there are none."""
     stopped: Stopped
     notes: list[str] = field(default_factory=list)
     forwards: int = 0
 
     @property
     def most_rows(self) -> int:
-        """Number of rows of one forward pass; 1 over a cache that holds something."""
+        """Largest number of rows of one forward pass; 1 if there are tokens before `ids`."""
         if self.before is not None:
             return 1
         fit = BATCH_BYTES // max(1, row_bytes(self.session, len(self.ids), self.own.shape[-1]))
         return max(1, min(MOST_ROWS, fit) - self.held)
 
     def caches(self) -> list[Any]:
-        """Caches that hold the tokens before."""
+        """New caches that contain the tokens before `ids`."""
         runner = self.session.runner.fresh() if self.before is None else self.before.copy()
         return runner.kv.caches
 
     def logits(self, rows: mx.array) -> mx.array:
         """The logits after the last token for each row of vectors, float32, shape (rows, vocabulary), lazy."""
-        if self.held:  # the first row chooses for all
+        if self.held:  # the first row chooses the experts of all rows
             rows = mx.concatenate([self.own, rows])
         count, begin, caches = rows.shape[0], 0, self.caches()
         holding = _held_choice(count) if self.held else ()
@@ -225,7 +223,7 @@ class _LogitFunction(Struct):
         return after
 
     def values(self, rows: mx.array) -> Numbers:
-        """The function of each row, shape (rows,)."""
+        """The function's value for each row, shape (rows,)."""
         found = []
         for begin in range(0, rows.shape[0], self.most_rows):
             batch = rows[begin : begin + self.most_rows]
@@ -234,10 +232,10 @@ class _LogitFunction(Struct):
         return np.concatenate(found).astype(np.float64)
 
     def gradients(self, rows: mx.array) -> tuple[Numbers, Numbers]:
-        """The function of each row, and its derivative, of the shape of the rows; for as many rows as fit.
+        """The function's value for each row, and its gradient, with the shape of `rows`; for `most_rows` rows at most.
 
         Raises:
-            StepError: There is none, or it is not a number.
+            StepError: There is no gradient, or it is not a number.
         """
         self.begin_forward(rows)
         try:
@@ -255,7 +253,7 @@ class _LogitFunction(Struct):
         return values, found
 
     def baseline(self, kind: str, token: int | None) -> mx.array:
-        """The baseline's vectors, of the shape of the tokens' own."""
+        """The baseline's vectors, with the shape of `own`."""
         if kind == "zero":
             return mx.zeros_like(self.own)
         if token is not None:
@@ -282,37 +280,31 @@ class _LogitFunction(Struct):
 
 
 def row_bytes(session: Session, tokens: int, size: int) -> int:
-    """An estimate of the bytes that one text takes in a forward pass with its derivative.
-
-    Args:
-        session: Session of the model.
-        tokens: Number of tokens of the text.
-        size: Width of a token's vector.
-    """
+    """An estimate of the bytes of one text in a forward pass with its derivative; `size` is the width of the stream."""
     facts = session.facts
     kept_of_layer = WIDTHS * size + MAPS * (facts.heads or 1) * tokens
     return 4 * tokens * (facts.layers * kept_of_layer + 2 * facts.vocabulary)
 
 
 def _fitting(session: Session, count: int, size: int) -> int:
-    """The number of last tokens of a path that fit into the memory."""
+    """The number of a path's last tokens that fit into memory."""
     room = min(ROW_BYTES, (memory_available() or ROW_BYTES) // 2)
     return max(1, bisect(range(1, count + 1), room, key=lambda tokens: row_bytes(session, tokens, size)))
 
 
 take_along_axis = mx.take_along_axis
-"""MLX's own function: while a gradient is taken, the attribute is another function."""
+"""MLX's own function; `mx.take_along_axis` is patched while a gradient is computed."""
 
 
 def _by_held_indices(array: mx.array, indices: mx.array, axis: int | None = None, **more: Any) -> mx.array:
-    """`mx.take_along_axis` by constant indices: MLX refuses a derivative by indices, and a choice has none."""
+    """`mx.take_along_axis` with constant indices: MLX refuses to differentiate with respect to them."""
     return take_along_axis(array, mx.stop_gradient(indices), axis=axis, **more)
 
 
 @contextmanager
 def _embedded_as(module: Any, rows: mx.array) -> Iterator[None]:
-    """The token embedding returns these rows at its first call in this block: a copy, since gemma3, gpt2 and others
-    change its result in place."""
+    """In this block, the token embedding's first call returns a copy of these rows; gemma3, gpt2 and others change its
+    result in place."""
     given = [rows]
 
     def give(original: Any, table: Any, args: Any, kwargs: Any) -> Any:
@@ -323,11 +315,11 @@ def _embedded_as(module: Any, rows: mx.array) -> Iterator[None]:
 
 
 SORTS: dict[str, Callable[..., mx.array]] = {"argpartition": mx.argpartition, "argsort": mx.argsort}
-"""MLX's own functions by which every family of mlx_lm chooses experts."""
+"""MLX's own functions with which all families of mlx_lm choose experts."""
 
 
 def _around_sorts(then: Callable[[mx.array, mx.array], mx.array]) -> list[Patch]:
-    """Patches that give the sorted array, and the order, to a function that returns an order."""
+    """Patches of `SORTS` that pass each array and its order to `then`, and return the order that `then` returns."""
 
     def around(original: Callable[..., mx.array]) -> Callable[..., mx.array]:
         return lambda x, *args, **kwargs: then(x, original(x, *args, **kwargs))
@@ -336,11 +328,7 @@ def _around_sorts(then: Callable[[mx.array, mx.array], mx.array]) -> list[Patch]
 
 
 def _held_choice(count: int) -> list[Patch]:
-    """Patches by which the first row of a forward pass chooses for all of its rows.
-
-    Args:
-        count: Number of rows.
-    """
+    """Patches that apply the first row's choices, of experts or keys, to all rows of a forward pass."""
 
     def choose(x: mx.array, order: mx.array) -> mx.array:
         if x.ndim >= 2 and x.shape[0] == count:
@@ -356,7 +344,7 @@ def _held_choice(count: int) -> list[Patch]:
 def _logit_function(
     session: Session, command: ReadGradients, tokens: tuple[int, ...], stopped: Stopped
 ) -> _LogitFunction:
-    """The model as a function of the vectors of a path's tokens, as many of them as fit into the memory.
+    """The model as a function of the vectors of a path's last tokens, as many as fit into memory.
 
     Raises:
         StepError: No embedding is called with the tokens, or it returns several vectors for each.
@@ -385,8 +373,8 @@ def _logit_function(
 def _find_embedding(
     session: Session, ids: list[int], runner: Runner | None
 ) -> tuple[Any, mx.array, int, bool]:
-    """The token embedding, the vectors of the tokens, the number of tables that are asked for them, and True if the
-    model sorts scores to choose by them."""
+    """The token embedding, the tokens' vectors, the number of tables that look them up, and True if the model chooses
+    experts or keys by sorting scores."""
     found: list[tuple[Any, mx.array]] = []
     tables: set[int] = set()
     sorts: list[mx.array] = []
@@ -435,8 +423,8 @@ def _forward_check(function: _LogitFunction) -> Check:
 
 
 def _session_check(function: _LogitFunction, plain: Row) -> Check:
-    """The check that one forward pass of the text gives the session's logits; if a cache sees other tokens in another
-    cut, the text is cut as the session cut it."""
+    """The check that one forward pass of the text gives the session's logits. If it doesn't, the text runs in the
+    session's chunks, since in some caches the chunks decide which tokens are seen."""
     session, bound = function.session, view.bounds(function.session).again
     row = session.row_at(function.node)
     plain = plain if row is None else row
@@ -451,7 +439,7 @@ def _session_check(function: _LogitFunction, plain: Row) -> Check:
 
 
 def _derivative_check(function: _LogitFunction, slope: Numbers) -> Check:
-    """The gradient against finite differences, along itself, where nothing cancels, and along a random direction."""
+    """Check the gradient with finite differences: along itself, where nothing cancels, and in a random direction."""
     length, own = float(np.linalg.norm(slope)), np.array(function.own[0])
     random = np.random.default_rng(0).normal(size=slope.shape)
     directions = [random / np.linalg.norm(random), *([slope / length] if length else [])]
@@ -470,10 +458,10 @@ def _derivative_check(function: _LogitFunction, slope: Numbers) -> Check:
 
 
 def _swaps(function: _LogitFunction, slope: Numbers) -> tuple[list[int], int, Check]:
-    """Replace tokens whose gradient is next to 0: if the logit moves, something rounds inside the model.
+    """Replace tokens with a gradient near 0: if the logit changes, something rounds inside the model.
 
     Returns:
-        The places where it moves, the number of replaced tokens, and the check.
+        The places of the tokens that change it, the number of replaced tokens, and the check.
     """
     sizes = np.linalg.norm(slope, axis=-1)
     still = [place for place, size in enumerate(sizes) if size <= NO_GRADIENT * sizes.max()]
@@ -494,7 +482,7 @@ def _swaps(function: _LogitFunction, slope: Numbers) -> tuple[list[int], int, Ch
 
 
 def _complete(shares: Numbers, reach: float, steps: int, jumps: bool) -> Check:
-    """The check that the shares of integrated gradients reach the sum that they must reach."""
+    """The check that the shares of integrated gradients sum to `reach`, the change from the baseline."""
     sizes = CANCELS * float(np.abs(shares).sum())
     where = f"after {steps} steps"
     if sizes > abs(reach):

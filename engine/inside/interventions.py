@@ -1,4 +1,4 @@
-"""Interventions: units of the model switched off, scaled or steered, for one view or for a branch under them."""
+"""Interventions: units of the model switched off, scaled or steered, for one view or for a whole branch."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from engine.tree import ROOT
 MOST = 64
 """Largest number of interventions at once."""
 LARGEST = 100.0
-"""Largest scale: beyond it float16 has no numbers left for what is scaled."""
+"""Largest scale: with a larger one, float16 may overflow."""
 PARTS: tuple[InterventionKind, ...] = ("attention", "mlp", "recurrence")
 KINDS: tuple[InterventionKind, ...] = ("head", *PARTS, "layer")
 """Kinds of units that are scaled."""
@@ -85,7 +85,6 @@ class Scaling(Edits):
         self._added = {layer: _added(self._units["direction", layer], len(rows)) for layer in layers}
 
     def heads(self, layer: int, output: mx.array) -> mx.array:
-        """See `Edits`."""
         if not (units := self._units.get(("head", layer))):
             return output
         factors = np.ones((self._rows, output.shape[1], 1, 1), np.float32)
@@ -96,7 +95,6 @@ class Scaling(Edits):
         return output * mx.array(factors).astype(output.dtype)
 
     def part(self, layer: int, name: str, result: Any) -> Any:
-        """See `Edits`."""
         if not (units := self._units.get((self._roles[layer, name], layer))):
             return result
         state = hidden(result)
@@ -116,11 +114,11 @@ class Scaling(Edits):
         return self._steered(layer, result) if layer in self._added else result
 
     def _steered(self, layer: int, result: Any) -> Any:
-        """The stream with directions added to it; that of a row of strength 0 continues bit for bit."""
+        """The stream with directions added; in rows of strength 0 it stays the same bit for bit."""
         state, (vectors, on) = hidden(result), self._added[layer]
         if state.shape[-1] != vectors.shape[-1]:
             raise StepError(*_other_width(layer, vectors.shape[-1], state.shape[-1]))
-        if self._rows == 1:  # whatever axes the family's streams have
+        if self._rows == 1:  # the family's streams may have any axes
             vectors, on = vectors[0], on[0]
         else:
             vectors, on = vectors[:, None], on[:, None, None]
@@ -131,7 +129,7 @@ class Scaling(Edits):
         factors = np.ones(self._rows, np.float32)
         for row, each in units:
             factors[row] *= each.scale
-        # a single row's is a scalar: some parts return their tokens without an axis of rows
+        # a scalar for a single row: some parts return their tokens without a row axis
         return mx.array(factors).reshape(-1, 1, 1) if self._rows > 1 else mx.array(factors[0])
 
 
@@ -154,11 +152,7 @@ def vector_of(direction: Direction) -> Row:
 
 
 class ModuleTrace(Edits):
-    """Changes nothing, and records which modules a forward pass of one token went through.
-
-    Args:
-        model: The model as mlx_lm loads it.
-    """
+    """Changes nothing, and records which modules a forward pass of one token went through."""
 
     def __init__(self, model: Any) -> None:
         self._roles = roles_of(model)
@@ -172,20 +166,17 @@ class ModuleTrace(Edits):
         """Width of the residual stream."""
 
     def heads(self, layer: int, output: mx.array) -> mx.array:
-        """See `Edits`."""
         self._heads[layer].append(output.shape[1])
         self.batchable &= output.shape[0] == 1
         return output
 
     def part(self, layer: int, name: str, result: Any) -> Any:
-        """See `Edits`."""
         self._calls[layer, name] += 1
         if self._roles[layer, name] in KINDS:
             self._record(hidden(result))
         return result
 
     def layer(self, layer: int, given: mx.array, result: Any) -> Any:
-        """See `Edits`."""
         self._record(hidden(result))
         self._layers.add(layer)
         self.width = given.shape[-1]
@@ -200,7 +191,7 @@ class ModuleTrace(Edits):
         return counts.pop() if len(counts) == 1 else 0
 
     def separate_parts(self, layer: int) -> list[InterventionKind]:
-        """The kinds of parts of a layer that ran once each: one that layers share can't be told apart."""
+        """The kinds of a layer's parts that ran exactly once each: a part that layers share can't be told apart."""
         names: dict[str, list[str]] = defaultdict(list)
         for (index, name), role in self._roles.items():
             if index == layer:
@@ -209,14 +200,14 @@ class ModuleTrace(Edits):
         return [kind for kind in PARTS if once[kind] and all(once[kind])]
 
     def units(self) -> Iterator[Intervention]:
-        """All units that can be switched off alone: of each layer the heads, the parts, then the layer."""
+        """All units that can be switched off alone: for each layer its heads, its parts, then the whole layer."""
         for layer in range(self._depth):
             yield from (Intervention("head", layer, head) for head in range(self.heads_of(layer)))
             yield from (Intervention(kind, layer) for kind in self.separate_parts(layer))
             yield Intervention("layer", layer)
 
     def missing(self) -> Iterator[str]:
-        """Sentences on what can't be switched off alone."""
+        """Sentences about layers whose heads or parts can't be switched off alone."""
         for found, what in (
             (self.heads_of, "no heads that could be told apart"),
             (self.separate_parts, "no attention or MLP that is a module of its own"),
@@ -259,7 +250,7 @@ class ModuleTrace(Edits):
 
 
 def check_interventions(model: Any, interventions: Sequence[Intervention], fingerprint: str = "") -> None:
-    """Refuse what can be refused before anything runs.
+    """Reject invalid interventions before anything runs.
 
     Args:
         model: The model as mlx_lm loads it.
@@ -295,14 +286,14 @@ def check_interventions(model: Any, interventions: Sequence[Intervention], finge
 
 
 def check_direction(direction: Direction, fingerprint: str = "") -> None:
-    """Refuse a direction that is none, or that was made with another model.
+    """Reject a direction that is not a valid vector, or that was made with another model.
 
     Args:
         direction: Direction of a file.
         fingerprint: Fingerprint of the model; empty if it isn't known.
 
     Raises:
-        StepError: It is refused.
+        StepError: The direction is rejected.
     """
     vector = direction.vector
     if len(vector.shape) != 1 or not 1 <= vector.shape[0] <= WIDEST or not vector.fits:
@@ -331,7 +322,7 @@ def _other_width(layer: int, width: int, own: int) -> tuple[str, str]:
 # ---- the prediction under interventions, at one token or in the whole context ------------------
 
 MOST_LISTED = 100
-"""Largest number of candidates listed without the interventions, and with them."""
+"""Largest number of candidates listed from each of the two predictions, without and with the interventions."""
 
 
 class Baseline(Struct, frozen=True):
@@ -341,7 +332,7 @@ class Baseline(Struct, frozen=True):
     node: int
     token: int
     runner: Runner
-    """Runner whose cache holds the path without the token; copies of it run."""
+    """Runner whose cache contains the path without the token; copies of it run."""
     trace: ModuleTrace
     """Modules that the token went through."""
     logits: Row
@@ -349,7 +340,7 @@ class Baseline(Struct, frozen=True):
     check: Check
     """The check that taps which change nothing leave the logits as they are."""
     recomputed: int
-    """Number of tokens of the path that went through the model again."""
+    """Number of tokens of the path that ran again."""
     note: str
     begun: float
     step_ms: float
@@ -360,7 +351,7 @@ class Baseline(Struct, frozen=True):
             return view.logits_after(self.runner.copy(), self.token)
 
     def facts(self, *checks: Check) -> CaptureFacts:
-        """The facts of a view."""
+        """The facts of a view, with these checks after the baseline's."""
         return view.facts_of(self.session, self.begun, self.step_ms, (self.check, *checks), self.note)
 
 
@@ -463,7 +454,7 @@ def _candidates(
 
 
 def _note(interventions: Sequence[Intervention], change: float, rounding: float) -> str:
-    """The reason why a scale had no effect, if an effect was to be expected."""
+    """The reason why a scale had no effect, if one was expected."""
     scaled = [each for each in interventions if each.scale != 1 and each.direction is None]
     if not scaled or change > rounding or any(each.scale == 0 for each in scaled):
         return ""
@@ -499,7 +490,7 @@ def changed(model: Any, interventions: Sequence[Intervention]) -> Compute:
         interventions: Interventions of the user or of a file.
 
     Raises:
-        StepError: The model can't have one of them.
+        StepError: One of them is invalid for this model.
     """
     check_interventions(model, interventions)
     taps = edited(model, Scaling(model, interventions))
@@ -518,11 +509,11 @@ def hold_interventions(context: Context, command: HoldInterventions, task: Task)
 
 
 def hold(session: Session, command: HoldInterventions, stopped: Stopped = never) -> Iterator[Record]:
-    """Run a token again under interventions, as the first of a branch that stays under them; without interventions,
-    return to the token that the current branch began with, as the model computes it.
+    """Run a token again under interventions, and start a branch that stays under them. Without interventions, return to
+    the token that the current branch was made from, as the unmodified model computes it.
 
     Yields:
-        The move to the token before, the step, and the interventions that are held.
+        The move to the token before, the step, and the interventions now held.
 
     Raises:
         StepError: The session has no KV cache; the node isn't there, is the first token, or is under interventions
@@ -556,13 +547,13 @@ def hold(session: Session, command: HoldInterventions, stopped: Stopped = never)
     try:
         step = session.step(token, "intervened", held)
     finally:
-        session.make_current(session.node)  # and with it what computes the token after it
+        session.make_current(session.node)  # also sets the function that computes the next token
     yield step
     yield InterventionsHeld(session.node, node, interventions, (time.perf_counter() - begun) * 1000)
 
 
 def _release(session: Session, stopped: Stopped) -> Iterator[Moved | Step | InterventionsHeld]:
-    """Move to the token of the model's own that the branch was made from."""
+    """Move to the unmodified token that the branch was made from; if there is none, to the token before the branch."""
     begun = time.perf_counter()
     if not session.tree[session.node].intervention_set:
         raise StepError("No intervention is held here.", "Go to a branch under interventions, or hold some.")

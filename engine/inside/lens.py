@@ -1,8 +1,8 @@
 """The logit lens, and direct logit attribution: the residual stream through the model's own final norm and head.
 
 The lens (nostalgebraist 2020) reads the stream after each layer. Attribution makes the model's end linear at the
-token's stream (its norm's scale held, a softcap left out): the derivative of a token's logit is then a vector, whose
-dot product with what a writer adds is the writer's share of the logit.
+token's stream, with the norm's scale held and without a softcap: the derivative of a token's logit is then a vector,
+and its dot product with what a writer adds is the writer's share of the logit.
 
 What a layer adds to the stream of one or more tokens is split into what its attention, MLP and heads add. The layer
 runs again with the results of its children frozen: once with all of them, once with none, once with each alone, as rows
@@ -58,9 +58,9 @@ from engine.task import Stopped, never, poll
 
 Numbers = npt.NDArray[np.float64]
 
-# ---- norms whose scales are held ----------------------------------------------------------------
-# A contribution can be pushed through a norm once the norm's scale is held: then the norm is linear. Several rows go
-# through at once; the first is what the model itself computes, and all rows are scaled as it is.
+# ---- norms with held scales ---------------------------------------------------------------------
+# With its scale held, a norm is linear, and contributions can go through it. Several rows go through at once; the first
+# is what the model itself computes, and its scale applies to all rows.
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def held_norms(rows: int, *patches: Patch, dtype: mx.Dtype | None = None) -> Ite
     def scaled(wide: mx.array, eps: float, weight: mx.array | None, bias: mx.array | None) -> mx.array:
         squares = mx.square(wide).mean(axis=-1, keepdims=True)
         first = squares[:1] if squares.shape[0] == rows else squares
-        x = wide * mx.stop_gradient(mx.rsqrt(first + eps))  # a constant to a derivative
+        x = wide * mx.stop_gradient(mx.rsqrt(first + eps))  # constant for derivatives
         x = x if weight is None else x * weight.astype(mx.float32)
         return x if bias is None else x + bias.astype(mx.float32)
 
@@ -97,10 +97,10 @@ def held_norms(rows: int, *patches: Patch, dtype: mx.Dtype | None = None) -> Ite
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
-    """Run compiled functions uncompiled: a compiled one would not see the patches, or would keep them for ever if it
-    was traced meanwhile."""
+    """Run compiled functions uncompiled: a compiled one would ignore the patches, or keep them for good if it is traced
+    while they are set."""
     if mx.default_device() == mx.Device(mx.cpu) or "MLX_DISABLE_COMPILE" in os.environ:
-        yield  # nothing is compiled, on a CPU see `engine.model.load`
+        yield  # nothing is compiled; for the CPU see `engine.model.load`
         return
     mx.disable_compile()
     try:
@@ -116,9 +116,10 @@ KINDS: dict[str, WriterKind] = {"attention": "attention", "mlp": "mlp", "recurre
 
 
 class LayerWriter(Struct, frozen=True):
-    """One term of a layer's output: what a child adds to the stream, or the stream that passes the layer, `residual`.
+    """One term of a layer's output: what a child adds to the stream, or what the layer changes without its children,
+    `residual`.
 
-    Of several tokens, `size` is that of all their streams.
+    For several tokens, `size` is the size of all their streams together.
     """
 
     kind: WriterKind
@@ -126,7 +127,7 @@ class LayerWriter(Struct, frozen=True):
     adds: mx.array
     """Float32, shape (1, size)."""
     heads: mx.array | None = None
-    """Share of each head, shape (heads, size); None if they can't be told apart, or were not asked for."""
+    """Share of each head, shape (heads, size); None if the heads can't be told apart, or weren't asked for."""
     rest: mx.array | None = None
     """Output without any head, shape (1, size)."""
 
@@ -141,17 +142,18 @@ def split_layer(
         run: Its call.
         written: The calls of its children, in their order.
         bound: Bound of the relative error of the sum.
-        heads: True to tell the heads of its attention apart.
+        heads: True to split its attention into heads.
 
     Returns:
         The writers; the first is what the layer changes without any of its children, zeros in most models. None if they
         can't be told apart.
     """
     parts = _writing(run, written)
+    # for each part its result; then each head's and the rest, if its heads can be told apart
     batches = [
         mx.concatenate([hidden(part.result).astype(mx.float32), *(heads_of(part, bound) if heads else [])])
         for part in parts
-    ]  # of each part its result, and then, if its heads can be told apart, each head's and the rest
+    ]
     if not parts:
         return None
     try:
@@ -166,8 +168,8 @@ def split_layer(
 
 
 def _writing(run: LayerRun, written: Sequence[PartRun]) -> list[PartRun]:
-    """The children whose results reach the stream: no norms, and nothing that only passes another's result on, such as
-    a gain."""
+    """The children whose results reach the stream: not norms, and not modules that only pass on another's result, such
+    as a gain."""
     found: list[PartRun] = []
     for part in written:
         through = part.args and any(part.args[0] is hidden(other.result) for other in found)
@@ -212,7 +214,7 @@ def _writers(
         begin = end
         summed = heads.sum(axis=0, keepdims=True) + rest
         kind = "attention" if part.attention else KINDS.get(role_of(part.module, part.name), "other")
-        # of many heads each adds little: what they add together is rounded to its own last bits
+        # each of many heads adds little: the rounding depends on the size of their sum
         if heads.size and _error(mx.concatenate([adds, heads, rest]), adds, summed) <= bound:
             yield LayerWriter(kind, part.name, adds, heads, rest)
         else:
@@ -222,16 +224,16 @@ def _writers(
 def heads_of(part: PartRun, bound: float) -> list[mx.array]:
     """The result of an attention module with each head alone.
 
-    The module runs again with its heads' outputs frozen: all of them, each alone, and none. Projections, gates and
-    norms after the heads are its own.
+    The module runs again with its heads' outputs frozen: all of them, each alone, and none. Its own code computes the
+    projections, gates and norms after the heads.
 
     Args:
         part: The module's call.
         bound: Bound of the relative error of their sum.
 
     Returns:
-        Float32, shape (heads, tokens, size), and the result without any head, (1, tokens, size). Nothing if the heads
-        can't be told apart.
+        Float32, shape (heads, tokens, size), and the result without any head, (1, tokens, size). An empty list if the
+        heads can't be told apart.
     """
     output = part.attention[0].output if len(part.attention) == 1 else None
     if output is None or output.shape[0] != 1:
@@ -251,13 +253,14 @@ def heads_of(part: PartRun, bound: float) -> list[mx.array]:
         heads, rest = rows[1:-1] - rows[-1:], rows[-1:]
         summed = heads.sum(axis=0, keepdims=True) + rest
         wrong = _error(rows, hidden(part.result), rows[:1], summed)
-    except Exception:  # as above; without a cache, too, some refuse
+    except Exception:  # as in `split_layer`; some also fail without a cache
         return []
     return [heads, rest] if wrong <= bound else []
 
 
 def for_rows(value: Any, rows: int) -> Any:
-    """An argument for several rows: hidden states repeated, no cache (nothing new may be written to it)."""
+    """A module's argument for several rows: hidden states are repeated, and a cache becomes None, since nothing may be
+    written to it."""
     if type(value) in (tuple, list):
         return type(value)(for_rows(each, rows) for each in value)
     if isinstance(value, mx.array):
@@ -272,7 +275,7 @@ def stream(state: mx.array) -> mx.array:
 
 
 def _error(scale: mx.array, truth: mx.array, *others: mx.array) -> float:
-    """The largest difference of some arrays from another, as a share of the largest number of `scale`."""
+    """The largest difference of `others` from `truth`, as a share of the largest number of `scale`."""
     largest = mx.maximum(mx.abs(scale).max(), 1e-9)
     wrong = mx.concatenate([mx.abs(truth - other).reshape(-1) for other in others])
     return view.finite(float(np.array(wrong.max() / largest)))
@@ -286,7 +289,7 @@ def final_logits(model: Any, states: mx.array, layers: Mapping[int, LayerRun]) -
 
     Args:
         model: The model as mlx_lm loads it.
-        states: Residual streams, shape (..., rows, size); gemma3n has several, an axis before the rows.
+        states: Residual streams, shape (..., rows, size); gemma3n has several streams, on an axis before the rows.
         layers: Layers of a forward pass, for what they returned besides the stream.
 
     Returns:
@@ -299,7 +302,7 @@ def final_logits(model: Any, states: mx.array, layers: Mapping[int, LayerRun]) -
 # ---- the logit lens ----------------------------------------------------------------------------
 
 ROWS = 64
-"""Residual streams that go through the head at once: with 150,000 tokens a row is 0.6 MB."""
+"""Number of residual streams that go through the head at once: a row of 150,000 logits has 0.6 MB."""
 
 
 def read_lens(session: Session, command: ReadLens, stopped: Stopped = never) -> Iterator[Record]:
@@ -332,7 +335,7 @@ def read_lens(session: Session, command: ReadLens, stopped: Stopped = never) -> 
                 rows += list(np.array(final_logits(session.runner.model, batch, layers)))
         except EngineError:
             raise
-        except Exception:  # whatever this family's code does after its layers doesn't fit these rows
+        except Exception:  # this family's code after its layers doesn't accept these rows
             yield result((), math.inf, "its end needs more than the residual stream")
             return
         truth = np.array(captured.logits[place])
@@ -385,7 +388,7 @@ def attribute(session: Session, command: Attribute, stopped: Stopped = never) ->
 
     Raises:
         StepError: There is no such node, or it is the root; there are not one or two tokens; a logit is not a number;
-            the model does not hand one residual stream from layer to layer.
+            the model does not pass one residual stream from layer to layer.
         PromptError: The model has no embedding for a token.
         Cancelled: `stopped` returned True.
     """
@@ -401,11 +404,11 @@ def attribute(session: Session, command: Attribute, stopped: Stopped = never) ->
     view.check_predictable(logprobs)
     try:
         weights, constant, uncapped, capped = linear_end(model, runs[-1].state, taps.layers, ids, row.size)
-    except (RuntimeError, TypeError, ValueError) as error:  # of MLX and a family's code, given other rows
+    except (RuntimeError, TypeError, ValueError) as error:  # MLX's or the family's code fails with these rows
         raise _refused(session, "its end can't be run without its layers") from error
 
     def share(adds: mx.array) -> Numbers:
-        """The part of streams in the tokens' logits, shape (rows, tokens)."""
+        """The share of each row in the tokens' logits, shape (rows, tokens)."""
         shares: Numbers = np.array(adds).astype(np.float64) @ weights.T
         return shares
 
@@ -438,7 +441,7 @@ def _runs(session: Session, taps: Taps) -> list[LayerRun]:
     """The calls of the layers in their order.
 
     Raises:
-        StepError: Not every layer was called, or the layers hand on more than one stream.
+        StepError: Not every layer was called once, or the layers pass on more than one stream.
     """
     runs = [taps.layers[index] for index in sorted(taps.layers)]
     depth = len(decoder_layers(session.runner.model))
@@ -455,8 +458,8 @@ def linear_end(
 ) -> tuple[Numbers, Numbers, Row, Row | None]:
     """Make a model's end linear at the residual stream after the last layer.
 
-    The stream is float32 up to the final norm, whose result has the model's dtype again: a float32 copy of the head
-    would take twice its bytes.
+    The stream is float32 up to the final norm, which returns the model's dtype: a float32 copy of the head would take
+    twice its bytes.
 
     Args:
         model: The model as mlx_lm loads it.
@@ -493,7 +496,6 @@ def linear_end(
 def _of_layer(
     index: int, run: LayerRun, split: list[LayerWriter] | None, share: Callable[[mx.array], Numbers]
 ) -> Iterator[Contribution]:
-    """The contributions of a layer."""
     for writer in split or [LayerWriter("layer", "", stream(run.state) - stream(run.given))]:
         if writer.kind == "residual" and not np.array(writer.adds).any():
             continue
@@ -511,7 +513,7 @@ def _contribution(
 
 
 def _notes(splits: Sequence[list[LayerWriter] | None]) -> tuple[str, ...]:
-    """Sentences on what could not be split."""
+    """Sentences about the layers and attentions that could not be split."""
     unsplit = [index for index, split in enumerate(splits) if split is None]
     fused = [
         index

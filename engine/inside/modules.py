@@ -1,5 +1,5 @@
-"""The modules of a model in the order in which a token goes through them, equal layers in one entry; and of one token
-the experts that it went through, with their weights, and the states of recurrent layers after it."""
+"""The modules of a model in the order in which a token goes through them, with equal layers in one entry; and for one
+token the experts that it went through, with their weights, and the states of recurrent layers after it."""
 
 from __future__ import annotations
 
@@ -56,16 +56,11 @@ def read_modules(session: Session, command: ReadModules, stopped: Stopped = neve
 
 
 class _Reader:
-    """Makes the record of an observed forward pass.
-
-    Args:
-        model: The model as mlx_lm loads it.
-        observed: The forward pass.
-    """
+    """Makes the record of an observed forward pass."""
 
     def __init__(self, model: Any, observed: ObservedForward) -> None:
         self._model, self._observed = model, observed
-        # one token's products are sums in float32 also where those of several rows are TF32
+        # products of one token are summed in float32, even if those of several rows use TF32
         dtype = dtype_of(model)
         self._close, self._unit = CLOSE if dtype == "float32" else CLOSE_LESS, unit_of(getattr(mx, dtype))
         self._layers = decoder_layers(model)
@@ -103,7 +98,8 @@ class _Reader:
         )
 
     def _head_path(self, parts: Sequence[ModulePart], vocabulary: int) -> str:
-        """The path of the module that makes the logits: the last that returned so many numbers, or a table that did."""
+        """The path of the module that computes the logits: the last with an output of the vocabulary's size, or an
+        embedding that is used as the head."""
         made = [part for part in parts if part.returned[-1:] == (vocabulary,) and part.role != "embedding"]
         if made:
             return made[-1].path
@@ -113,7 +109,7 @@ class _Reader:
         return next((path for each, path in tables.items() if each in self._observed.linear), "")
 
     def _tree(self, path: str, module: Any) -> ModuleCalls:
-        """A module with those in it, in the order of their first calls; one that is referenced twice is in it once."""
+        """A module with its submodules, in the order of their first calls; one referenced twice appears once."""
         self._met.add(id(module))
         node = self._observed.of(module)
         node.path = path
@@ -127,7 +123,7 @@ class _Reader:
     # ---- layers ---------------------------------------------------------------------------------
 
     def _blocks(self, layers: Sequence[ModuleCalls]) -> tuple[LayerBlock, ...]:
-        """The layers, equal ones together."""
+        """The layers, with equal ones in one block."""
         blocks: dict[Any, LayerBlock] = {}
         for block in _completed([self._block(node) for node in layers]):
             key = block.prefix, block.parts, block.sums
@@ -156,7 +152,7 @@ class _Reader:
         known: list[tuple[mx.array | None, Vector]] = []
 
         def numbers(array: mx.array | None, values: mx.array) -> Vector:
-            """One vector for each array that modules hand on, unless one of them changed it in place."""
+            """The vector of an array: the same object whenever it is passed on, unless it was changed in place."""
             found = vector(values)
             for other, vector_of_other in known:
                 if other is array and np.array_equal(vector_of_other, found):
@@ -216,7 +212,7 @@ class _Reader:
         return "other" if isinstance(node.module, nn.Linear | nn.QuantizedLinear) else role
 
     def _rope(self, node: ModuleCalls) -> RopeFacts | None:
-        """The rotation; a table of frequencies doesn't show its base, which is the one in the model's arguments."""
+        """The rotation. A table of frequencies doesn't show its base, which is taken from the model's arguments."""
         if node.rope is None or node.rope.base is not None:
             return node.rope
         for holder in (self._model, getattr(self._model, "language_model", None)):
@@ -226,7 +222,7 @@ class _Reader:
         return node.rope
 
     def _mlp(self, node: ModuleCalls, role: Role) -> MlpFacts | None:
-        """The facts of a module whose last matrix is given an activation of the outputs of those before it."""
+        """The facts of an MLP: its last matrix reads an activation of the other matrices' outputs."""
         if role in ("attention", "recurrence") or any(child.children for child in node.children):
             return None
         runs = [
@@ -243,9 +239,9 @@ class _Reader:
 
 
 def _completed(layers: list[LayerBlock]) -> list[LayerBlock]:
-    """The layers; one whose activation isn't known gets that of the layers which are equal otherwise.
+    """The layers; an unknown activation is taken from layers that are otherwise equal.
 
-    In bfloat16 one token's numbers may be too coarse to tell SiLU from GELU in a layer and fine enough in the next.
+    In bfloat16 one token's numbers may be too coarse to tell SiLU from GELU in one layer, but not in the next.
     """
 
     def without_activation(parts: tuple[ModulePart, ...]) -> tuple[ModulePart, ...]:
@@ -260,7 +256,7 @@ def _completed(layers: list[LayerBlock]) -> list[LayerBlock]:
 
 
 def _children(module: Any) -> Iterator[tuple[str, Any]]:
-    """The modules that a module holds, those in lists and tables too."""
+    """The direct submodules of a module, with those in lists, tuples and dicts."""
 
     def inside(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(value, nn.Module):
@@ -279,7 +275,7 @@ def _below(path: str, root: str) -> str:
 
 
 def _experts(node: ModuleCalls) -> ExpertFacts | None:
-    """The number of experts, by the arrays, and of chosen ones, of a module that is given the chosen experts."""
+    """The number of experts and of chosen ones, for a module that is called with the indices of the chosen experts."""
     if node.indices is None:
         return None
     counts = [child.module.num_experts for child in node.children if isinstance(child.module, SWITCHED)]
@@ -296,8 +292,8 @@ def _array(module: Any, name: str, array: mx.array) -> WeightArray:
 
 
 # ---- one forward pass of one token, observed ---------------------------------------------------
-# A module's role is derived from what it computes, since names and configs differ from family to family: the heads are
-# those that the attention's queries and keys have, RoPE's base is the one that the rotation was called with, and so on.
+# A module's role is derived from what it computes, since names and configs differ from family to family: the number of
+# heads is read from the queries and keys, RoPE's base from the call of the rotation, and so on.
 
 EMBEDDINGS = (nn.Embedding, nn.QuantizedEmbedding)
 NEVER = 1 << 30
@@ -307,33 +303,33 @@ rms_norm, layer_norm = mx.fast.rms_norm, mx.fast.layer_norm
 
 
 class ModuleCalls(Struct):
-    """A module, its calls, and those of the modules in it."""
+    """A module, its calls, and its submodules."""
 
     module: Any
     order: int
     """Place of its first call among the first calls of all modules."""
     runs: int = 0
     input: mx.array | None = None
-    """Numbers in the first array argument of its first call: some modules change that array later."""
+    """Copy of the first array argument of its first call: some modules change that array later."""
     output: mx.array | None = None
-    """Numbers in the array that this call returned."""
+    """Copy of the array that this call returned."""
     input_array: mx.array | None = None
-    """The array argument itself: another part may be given it, too, or may have returned it."""
+    """The argument itself, to recognize it if another part returned it or is also given it."""
     output_array: mx.array | None = None
     """The returned array itself."""
     indices: mx.array | None = None
-    """The first array of integers after that: a mixture's chosen experts."""
+    """The first array of integers among the later arguments: a mixture's chosen experts."""
     heads: HeadFacts | None = None
     rope: RopeFacts | None = None
     norm: NormFacts | None = None
     path: str = ""
     first: int = NEVER
-    """Place of the first call of it or of a module in it."""
+    """Place of the first call of it or of one of its submodules."""
     children: list[ModuleCalls] = field(default_factory=list)
-    """The modules that it holds, in the order of their first calls."""
+    """Its submodules, in the order of their first calls."""
 
     def walk(self) -> Iterator[ModuleCalls]:
-        """The module and all those in it."""
+        """The module and all submodules at every depth."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -350,14 +346,13 @@ class ObservedForward(Struct):
     seen: dict[int, ModuleCalls] = field(default_factory=dict)
     """Calls of each module, by its `id()`."""
     linear: set[int] = field(default_factory=set)
-    """`id()` of the embeddings whose table made the logits."""
+    """`id()` of the embeddings that were used as the head, by `as_linear`."""
     logits: mx.array | None = None
     _stack: list[Any] = field(default_factory=list)
     _window: int | None = None
     """Window of the cache that was read last."""
 
     def run(self) -> None:
-        """Run and observe the forward pass."""
         cache = caches.make_prompt_cache(self.model)
         modules = list({id(each): each for _, each in self.model.named_modules() if _callable(each)}.values())
         tables = [module for module in modules if isinstance(module, EMBEDDINGS)]
@@ -417,7 +412,8 @@ class ObservedForward(Struct):
         return fused_attention(q, k, v, **more)
 
     def _softmax(self, x: mx.array, *args: Any, **kwargs: Any) -> mx.array:
-        """The softmax of a model's own attention has (rows, heads, queries, keys), or the heads in groups."""
+        """Count the heads of an attention in the model's own code: its softmax has the shape (rows, heads, queries,
+        keys), or the heads in groups."""
         if self._stack and x.ndim >= 4 and (seen := self._now(self._stack[-1])).heads is None:
             seen.heads = HeadFacts(math.prod(x.shape[1:-2]), 0, 0, 0, self._window)
         return softmax(x, *args, **kwargs)
@@ -442,7 +438,7 @@ class ObservedForward(Struct):
 
 
 def _callable(module: Any) -> bool:
-    """True if its class has a call of its own: a patch of another would be one of `type`."""
+    """True if its class defines `__call__`: otherwise a patch would change `type`."""
     return any("__call__" in vars(cls) for cls in type(module).__mro__)
 
 
@@ -467,14 +463,14 @@ def _rope_facts(dims: int, module: Any, how: dict[str, Any]) -> RopeFacts:
 
 
 # ---- the experts that one token went through, and the states of recurrent layers after it ------
-# Nothing is asked of a router, whose names and formulas differ from family to family. A mixture hands the indices of
-# the chosen experts to mlx_lm's switched matrices, and that call is tapped. The weight of each expert's output is read
-# by running the mixture again with outputs that are 0 except for one number each. That reading is checked: the experts'
-# own outputs under these weights must give what the mixture returned.
+# Routers are not read, since their names and formulas differ from family to family. A mixture passes the indices of the
+# chosen experts to mlx_lm's switched matrices, and that call is tapped. The weight of each expert's output is read by
+# running the mixture again with outputs that are 0 except for one number each. As a check, the sum of the experts' own
+# outputs with these weights must be what the mixture returned.
 
 MARK = 256.0
-"""The number that an expert returns to have its weight read: the mixture's other parts, such as a shared expert, are
-small against it, and so is their rounding."""
+"""The number in an expert's output when its weight is read; large, so that the rounding of the mixture's other parts,
+such as a shared expert, is small beside it."""
 
 
 class MixtureRun(Struct):
@@ -488,8 +484,8 @@ class MixtureRun(Struct):
     """Outputs of the chosen experts, shape (chosen, size)."""
     weights: list[float] = field(default_factory=list)
     error: float | None = None
-    """Largest error of their weighted sum against the result of the mixture: of each number, as a share of the sizes of
-    the terms that are added to it."""
+    """Largest difference of the outputs' weighted sum from the mixture's result, for each number as a share of the sum
+    of its terms' absolute values."""
 
 
 def read_experts(session: Session, command: ReadExperts, stopped: Stopped = never) -> Iterator[Record]:
@@ -518,11 +514,10 @@ def read_experts(session: Session, command: ReadExperts, stopped: Stopped = neve
 def _mixture_taps(model: Any, runs: list[MixtureRun]) -> list[Patch]:
     """Patches that record each mixture's run in `runs`, with the weights of the chosen experts.
 
-    The switched matrices of a mixture are in one module, and the mixture that weighs their outputs holds that module.
+    The switched matrices of a mixture are in one module, which is a child of the mixture that weighs their outputs.
     """
-    known: dict[
-        int, tuple[int, str, int]
-    ] = {}  # the layer, path and number of experts of each group of matrices
+    # the layer, path and number of experts of each group of matrices
+    known: dict[int, tuple[int, str, int]] = {}
     groups, holders = [], []
     for index, layer in enumerate(decoder_layers(model)):
         named = list(layer.named_modules())
@@ -541,7 +536,7 @@ def _mixture_taps(model: Any, runs: list[MixtureRun]) -> list[Patch]:
         result = original(module, *args, **kwargs)
         arrays = [value for value in (*args, *kwargs.values()) if isinstance(value, mx.array)]
         indices = next((value for value in arrays if mx.issubdtype(value.dtype, mx.integer)), None)
-        if indices is not None and indices.size == indices.shape[-1]:  # of one token
+        if indices is not None and indices.size == indices.shape[-1]:  # a single token
             chosen = [int(number) for number in np.array(indices.reshape(-1))]
             runs.append(MixtureRun(*known[id(module)], chosen, result))
         return result
@@ -634,7 +629,7 @@ def _states(session: Session, captured: Capture, stopped: Stopped) -> Iterator[S
 
 
 def _missing(mixes: bool, layers: tuple[ExpertLayer, ...], states: tuple[StateArray, ...]) -> Iterator[str]:
-    """Sentences on what can't be shown."""
+    """Sentences about weights, experts and states that can't be shown."""
     lacking = [layer for layer in layers if not layer.weights]
     if lacking:
         error = max((layer.error for layer in lacking if layer.error is not None), default=None)

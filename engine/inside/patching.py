@@ -1,9 +1,9 @@
 """Many changed forward passes as rows of a batch: heads, parts and layers switched off one at a time, and activation
-patching, of two paths and of a set of pairs of texts.
+patching, between two paths and over a set of pairs of texts.
 
 Patching replaces activations of one path by those of another, position by position (Meng et al. 2022). All positions of
-one layer go through the model as rows of one forward pass. The replacements come from a forward pass of as many rows,
-so that equal activations are equal bit for bit and their effect is exactly 0.
+one layer go through the model as rows of one forward pass. The replacements come from a forward pass with the same
+number of rows, so that equal activations are equal bit for bit and their effect is exactly 0.
 """
 
 from __future__ import annotations
@@ -69,22 +69,16 @@ Numbers = npt.NDArray[np.float64]
 # ---- rows of a batch ---------------------------------------------------------------------------
 
 BYTES = 256 * 2**20
-"""Bytes for the rows of one forward pass: copies of the KV, and logits."""
+"""Largest size in bytes of the rows of one forward pass: copies of the KV cache, and logits."""
 MOST_ROWS = 64
-"""Largest number of rows: on two cores more rows than this take no less time a row."""
+"""Largest number of rows: on two cores, more rows take no less time per row."""
 _LOGITS = 3
-"""Copies of a row's logits: the model's own, in float32, in host memory."""
+"""Number of copies of a row's logits: in the model's dtype, in float32, and in host memory."""
 ONE_BY_ONE = "They ran one by one: the cache or the memory doesn't hold several rows."
 
 
 def row_bytes(runner: Runner, tokens: int, vocabulary: int) -> int:
-    """The bytes of one row of a forward pass over copies of a runner's cache.
-
-    Args:
-        runner: Runner whose cache is copied for each row.
-        tokens: Number of tokens of the row.
-        vocabulary: Number of tokens of the vocabulary.
-    """
+    """The bytes of one row of a forward pass over copies of a runner's cache."""
     return runner.kv.reading().allocated_bytes + 4 * _LOGITS * tokens * vocabulary
 
 
@@ -96,7 +90,7 @@ def rows_at_once(runner: Runner, tokens: int, vocabulary: int, batchable: bool, 
         tokens: Number of tokens of each row.
         vocabulary: Number of tokens of the vocabulary.
         batchable: True if the whole model has its rows along the first axis.
-        stored: Bytes that are stored of each token.
+        stored: Bytes stored per token.
     """
     if not batchable or runner.kv.without_snapshots() is not None:
         return 1
@@ -109,7 +103,7 @@ def forward_rows(
     """Run the same tokens in each row, with changes.
 
     Args:
-        runner: Runner whose cache holds what is before the tokens; not written.
+        runner: Runner whose cache contains the tokens before these; not changed.
         pieces: The tokens of each forward pass.
         count: Number of rows.
         edits: The changes to each forward pass.
@@ -119,7 +113,7 @@ def forward_rows(
         The logits after the last token, shape (rows, vocabulary), in host memory.
 
     Raises:
-        StepError: The memory doesn't suffice.
+        StepError: There is not enough memory.
         Cancelled: `stopped` returned True.
     """
     copied = runner.copy()
@@ -131,7 +125,7 @@ def forward_rows(
             poll(stopped)
             with edited(runner.model, each).set():
                 logits = copied.kv.run(runner.model, mx.array([piece] * count), chunk=len(piece) > 1)
-                mx.eval(copied.kv.state())  # the logits of all but the last piece cost nothing
+                mx.eval(copied.kv.state())  # logits are only computed for the last piece
         logits = logits[:, -1].astype(mx.float32)
         mx.eval(logits)
     except (RuntimeError, MemoryError) as error:
@@ -147,7 +141,7 @@ class Batch(Struct, frozen=True):
     """The same tokens in several rows, each row with its own interventions."""
 
     runner: Runner
-    """Runner whose cache holds what is before the tokens; not written."""
+    """Runner whose cache contains the tokens before these; not changed."""
     pieces: list[list[int]]
     rows: int
     """Largest number of rows."""
@@ -157,13 +151,13 @@ class Batch(Struct, frozen=True):
     def of_tokens(
         cls, runner: Runner, ids: list[int], size: int, rows: int, stopped: Stopped = never
     ) -> Batch:
-        """Cut tokens into pieces of a size, and the last token; into single tokens if the cut changes the numbers."""
+        """Split tokens into pieces of a size, and the last token; into single tokens if pieces change the numbers."""
         size = 1 if runner.kv.chunks_matter else size
         pieces = [ids[first : min(first + size, len(ids) - 1)] for first in range(0, len(ids) - 1, size)]
         return cls(runner, [*pieces, ids[-1:]], rows, stopped)
 
     def plain(self) -> Row:
-        """The model's own logits, in a forward pass of as many rows: other shapes would have other last bits."""
+        """The model's own logits, from a forward pass with all rows: with fewer, the last bits would differ."""
         return self._run(Edits(), self.rows)[0]
 
     def under(self, *interventions: Intervention) -> list[Row]:
@@ -178,14 +172,14 @@ class Batch(Struct, frozen=True):
 # ---- heads, parts and layers switched off one at a time ----------------------------------------
 
 AT_ONCE = 2048
-"""Tokens of all rows in one forward pass, at most: as many as in a usual chunk of a prefill."""
+"""Largest number of tokens of one forward pass, over all rows: that of a usual prefill chunk."""
 
 
 def sweep_heads(session: Session, command: SweepHeads, stopped: Stopped = never) -> Iterator[Record]:
     """Switch off every head, part and layer alone, or some of them.
 
     Raises:
-        StepError: There is no such node, or it is the root; the logits are not numbers; nothing was left to switch off.
+        StepError: There is no such node, or it is the root; the logits are not numbers; there is nothing to switch off.
         PromptError: The model has no embedding for a token.
         Cancelled: `stopped` returned True.
     """
@@ -233,7 +227,7 @@ def sweep_heads(session: Session, command: SweepHeads, stopped: Stopped = never)
         rows = switched_off(*some)
         swept += map(effect, some, rows)
         ran += len(some)
-        if len(some) > 1:  # the row that changed most, and the same unit switched off alone
+        if len(some) > 1:  # check the row that changed most: switch the same unit off alone
             most = max(range(len(some)), key=lambda row: float(absolute_difference(rows[row], plain).max()))
             (alone,) = switched_off(some[most])
             largest = max(float(np.abs(alone).max()), 1e-9)
@@ -266,7 +260,7 @@ def _units(trace: ModuleTrace, command: SweepHeads) -> list[Intervention]:
     """The units that are switched off in turn.
 
     Raises:
-        StepError: There are none.
+        StepError: There are no such units.
     """
     heads = command.heads
 
@@ -287,31 +281,24 @@ def _units(trace: ModuleTrace, command: SweepHeads) -> list[Intervention]:
 MOST_POSITIONS = 256
 """Largest number of positions that are replaced in turn: the time grows with their square."""
 _SMALLEST = 1e-3
-"""Smallest difference of both logit differences: a share of a smaller one would be rounding."""
+"""Smallest distance of the two paths' logit differences: shares of a smaller one would be rounding."""
 
 
 class ActivationCache(Edits):
-    """Changes nothing, and stores the output of the layers, or of their parts of one role.
-
-    Args:
-        model: The model as mlx_lm loads it.
-        kind: Kind of the stored activations.
-    """
+    """Changes nothing, and stores the output of the layers, or of their parts of one role."""
 
     def __init__(self, model: Any, kind: PatchKind) -> None:
         self._kind = kind
         self._roles = roles_of(model)
         self.states: dict[tuple[int, str], mx.array] = {}
-        """Activations by the layer and the attribute of its part; empty for the layer itself."""
+        """Activations by the layer and the attribute of its part; the attribute is empty for the layer itself."""
 
     def part(self, layer: int, name: str, result: Any) -> Any:
-        """See `Edits`."""
         if self._roles[layer, name] == self._kind:
             self.states[layer, name] = kept(hidden(result))
         return result
 
     def layer(self, layer: int, given: mx.array, result: Any) -> Any:
-        """See `Edits`."""
         if self._kind == "layer":
             self.states[layer, ""] = kept(hidden(result))
         return result
@@ -322,9 +309,9 @@ class ActivationPatch(Edits):
 
     Args:
         layer: Index of the layer.
-        source: Replacements, from a forward pass of as many rows.
-        positions: Token of the forward pass in each row; one beyond its end replaces nothing.
-        partners: The source's token for each token of the forward pass; None if each has that at its own place.
+        source: Replacements, from a forward pass with the same number of rows.
+        positions: Position to replace in each row of the forward pass; one out of range replaces nothing.
+        partners: Position in the source for each token of the forward pass; None if the positions are the same.
     """
 
     def __init__(
@@ -338,7 +325,6 @@ class ActivationPatch(Edits):
         self._partners = partners
 
     def part(self, layer: int, name: str, result: Any) -> Any:
-        """See `Edits`."""
         state = self._source.states.get((layer, name)) if layer == self._layer else None
         if state is None:
             return result
@@ -355,7 +341,6 @@ class ActivationPatch(Edits):
         return with_hidden(result, mx.where(here, state, own))
 
     def layer(self, layer: int, given: mx.array, result: Any) -> Any:
-        """See `Edits`."""
         return self.part(layer, "", result)
 
 
@@ -372,10 +357,10 @@ def _patched_shares(
 
     Args:
         command: The command.
-        runner: Runner whose cache holds the tokens that both paths have before the first replaced position.
+        runner: Runner whose cache contains the tokens that both paths have before the first replaced position.
         ids: Tokens of the changed path from there on.
         source_ids: Tokens of the source from there on.
-        partners: The source's token for each of the changed path's tokens; None if it faces none.
+        partners: Place in `source_ids` that each of `ids` faces; None if it faces none.
         rows: Number of rows of each forward pass.
         stopped: Polled before each forward pass.
 
@@ -398,13 +383,13 @@ def _patched_shares(
     layers = sorted({layer for layer, _ in sources[0].states})
     _check_baselines(kind, layers, own, given)
     positions = [place for place, partner in enumerate(partners) if partner is not None]
-    facing = [partner or 0 for partner in partners]  # what faces none is replaced in no row
+    facing = [partner or 0 for partner in partners]  # a token that faces none is replaced in no row
     moved = None if len(ids) == len(source_ids) and facing == list(range(len(ids))) else facing
     count, shares = len(positions), np.zeros((len(layers), len(positions)))
     for row, layer in enumerate(layers):
         for start in range(0, count, rows):
             yield Measuring(command.kind, row * count + start, len(layers) * count, f"L{layer + 1}")
-            # the last batch is filled up: forwards of another shape would have other last bits
+            # the last batch is padded: forward passes of another shape would differ in the last bits
             some = [positions[min(start + place, count - 1)] for place in range(rows)]
             edits = [ActivationPatch(layer, sources[0], some, moved)]
             if one_by_one:
@@ -424,8 +409,8 @@ def patch_activations(
     """Replace activations of one path by those of another, layer by layer and position by position.
 
     Raises:
-        StepError: There is no such node; the paths are the same, or differ in too many tokens; the alignment isn't one;
-            both have the same logit difference; no layer has such a part.
+        StepError: There is no such node; the paths are the same, or differ in too many tokens; the alignment is
+            invalid; both have the same logit difference; no layer has such a part.
         PromptError: The model has no embedding for a token.
         Cancelled: `stopped` returned True.
     """
@@ -445,14 +430,15 @@ def patch_activations(
     paired = [place for place, partner in enumerate(partners) if partner is not None]
     ids, source_ids = ([tree[each].token for each in nodes] for nodes in (path, source))
     runner, recomputed, note = view.runner_before(session, path[0], stopped)
-    stored = 4 * at.trace.width * len(decoder_layers(runner.model))  # of the source's activations, a token
+    # bytes per token of the source's activations
+    stored = 4 * at.trace.width * len(decoder_layers(runner.model))
     longest = max(len(path), len(source))
     count = min(len(paired), rows_at_once(runner, longest, at.logits.size, at.trace.batchable, stored))
     layers, own, given, shares = yield from _patched_shares(
         command, runner, ids, source_ids, partners, count, stopped
     )
     shift = len(source) - len(path)
-    # of a difference of two logits, not of the largest logit; forwards of as many tokens have the same last bits
+    # relative to a difference of two logits, not to the largest logit; exact if both paths have the same length
     bound = 10 * view.bounds(session).own if shift else 0.0
     before = sum(begin + place < first for place in paired)
     unmoved = view.finite(np.abs(shares[:, :before]).max(initial=0.0))
@@ -460,7 +446,7 @@ def patch_activations(
     if kind == "layer" and partners[-1] == len(source) - 1:
         restored = view.finite(abs(shares[-1, -1] - 1))
         checks.append(Check("restored", restored, bound, "the last layer at the last position"))
-    forwards = 1 + len(layers) * math.ceil(len(paired) / count)  # of the changed path
+    forwards = 1 + len(layers) * math.ceil(len(paired) / count)  # passes of the changed path
     run = at.recomputed + BASELINE_RUNS + recomputed + count * (len(source) + forwards * len(path))
     moved, more = _logits_later(session, node, shift, stopped)
     floor = (
@@ -498,16 +484,18 @@ def patch_activations(
 
 
 MOST_AGAIN = 2048
-"""Largest number of tokens of a path that runs once more at later positions."""
+"""Largest number of tokens of a path that runs again at later positions."""
 
 
 def _logits_later(session: Session, node: int, shift: int, stopped: Stopped) -> tuple[Row | None, int]:
-    """The logits after a path at later positions, and the number of tokens that ran; None if none are needed.
+    """The logits after a path at later positions, and the number of tokens that ran; None if the source has the same
+    length, or the path is too long.
 
     Args:
         session: Session of the path.
         node: Node of its last token.
-        shift: Number of tokens that the source has more; as many are put before the path, or as many as it has fewer.
+        shift: Number of tokens by which the source is longer, or shorter if negative; as many tokens are put before the
+            path.
         stopped: Polled before each chunk.
     """
     ids = session.tree.tokens(node)
@@ -526,12 +514,12 @@ def _facing(one: Sequence[int], other: Sequence[int], alignment: Facing | None) 
         alignment: Pairs of positions given by the user; None for `aligned`.
 
     Returns:
-        The first position where the paths differ, or where an alignment has another position of the source; and the
-        position of the source that each position of the path faces.
+        The first position at which the paths differ or face another position; and the position of the source that each
+        position of the path faces.
 
     Raises:
-        StepError: There is nothing to replace, or too much; the alignment has a position that isn't there, or doesn't
-            rise on both sides.
+        StepError: There is nothing to replace, or too much; the alignment has a position that doesn't exist, or isn't
+            increasing on both sides.
     """
     first, _ = facing(one, other)
     if first == len(one) == len(other):
@@ -577,7 +565,7 @@ def _check_baselines(kind: PatchKind, layers: Sequence[int], own: Numbers, given
 # ---- a set of pairs of texts, and the means over them ------------------------------------------
 
 LIKELY = 5
-"""Number of most probable tokens after either text that are followed if no answers are given."""
+"""Number of most probable tokens after each text from which two are chosen if no answers are given."""
 PLACES: tuple[PatchPlace, ...] = get_args(PatchPlace)
 
 
@@ -586,7 +574,7 @@ def patch_pairs(session: Session, command: PatchPairs, stopped: Stopped = never)
     a pair that can't be patched is left out, with the reason.
 
     Raises:
-        StepError: There are too many pairs, or none that could be patched.
+        StepError: There are no pairs, or too many; or no pair could be patched.
         Cancelled: `stopped` returned True.
     """
     pairs = command.pairs
@@ -627,7 +615,7 @@ def _patch_pair(
         raise PromptError("Only one of the two answers was given.", "Give both, or none.")
     if pair.token:
         token, other = (_single(session, text) for text in (pair.token, pair.other))
-    else:  # of the likeliest tokens those whose probability the source raises most, and lowers most
+    else:  # of the likeliest tokens, those that the source raises most and lowers most
         likely = {int(id) for row in (own, given) for id in row.argsort()[-LIKELY:]}
         gains = {id: float(given[id]) - float(own[id]) for id in sorted(likely)}
         token, other = max(gains, key=gains.__getitem__), min(gains, key=gains.__getitem__)
@@ -660,7 +648,7 @@ def _single(session: Session, text: str) -> int:
 
 
 def places_of(patched: ActivationsPatched) -> dict[PatchPlace, list[int]]:
-    """The columns of each class of positions; those before the first difference belong to none."""
+    """The columns of each class of positions; those before the first difference belong to no class."""
     columns = [at for at, column in enumerate(patched.columns) if column.position >= patched.first]
     last = columns[-1:]
     changed = [at for at in columns[:-1] if patched.columns[at].id != patched.columns[at].source_id]

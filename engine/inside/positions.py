@@ -1,7 +1,7 @@
 """Predictions with wrong positions, and without the causal mask.
 
-The model asks a cache for its offset and rotates queries and keys, or picks a row of a table, by it. Here it is given
-another offset while the cache holds and returns the same keys.
+The model asks a cache for its offset, and rotates queries and keys by it or looks up a row of a table. Here the cache
+reports another offset and still returns the same keys.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from engine.session.session import Session
 from engine.task import Stopped, never, poll
 
 PIECE = 512
-"""Tokens in a forward pass of the whole path."""
+"""Largest number of tokens of one forward pass when the whole path runs."""
 LOGITS = 1 << 30
-"""Bytes of the logits of a forward pass without the mask, which can't be cut into pieces."""
+"""Largest size in bytes of the logits of a path without the mask, which runs in a single forward pass."""
 MOST_OFFSET = 2**30
 """Largest offset: MLX counts positions with 32 bits."""
 
 
 def try_position(session: Session, command: TryPosition, stopped: Stopped = never) -> Iterator[Record]:
-    """Run a token with a wrong position, or its path with one or without the causal mask.
+    """Run a token at a wrong position, or its path at wrong positions or without the causal mask.
 
     Raises:
         StepError: There is no such node, or it is the root; the model has no positions, no attention whose mask can be
@@ -114,7 +114,7 @@ def _refuse(session: Session, change: PositionChange, watch: PositionWatch) -> N
 
 
 def _whole_path(session: Session, command: TryPosition) -> tuple[list[list[int]], int]:
-    """A path in one piece, and the number of its tokens after the node: without a mask nothing can be cut."""
+    """A path in one piece, since it can't be split without a mask, and the number of its tokens after the node."""
     node, end = command.node, command.node if command.until is None else command.until
     session.check_node(end)
     ids, depth = session.tree.tokens(end), session.tree[node].depth
@@ -137,18 +137,18 @@ def _logits(
     stopped: Stopped,
     later: int = 0,
 ) -> Row:
-    """Run tokens over caches that give the model another offset.
+    """Run tokens with caches that report another offset to the model.
 
     Args:
-        runner: Runner whose cache holds what is before the tokens.
+        runner: Runner whose cache contains the tokens before these.
         pieces: Tokens of each forward pass.
         by: Number added to the offset.
         watch: Records how the model uses positions.
         stopped: Polled before each forward pass.
-        later: Number of last tokens that come after the one that predicts.
+        later: Number of tokens after the one whose logits are returned.
 
     Returns:
-        The logits after the token that predicts.
+        The logits after that token.
     """
     for ids in pieces:
         poll(stopped)
@@ -183,18 +183,18 @@ def _compared(session: Session, own: Row, after: Row, top: int) -> tuple[tuple[T
         )
         for id in ids
     )  # fmt: skip
-    live = probs > 0  # summed in another order than by `view.kl_bits`: the last digit would differ
+    live = probs > 0  # not by `view.kl_bits`: it sums in another order, and the last digit would differ
     return shifts, max(0.0, float((probs[live] * (one[live] - other[live])).sum()) / LN2)
 
 
 # ---- caches that give another offset, and a record of how a forward pass uses positions --------
 
 rope = mx.fast.rope
-"""MLX's own function: while a watch is set, the attribute is another function."""
+"""MLX's own function; `mx.fast.rope` is patched while a watch is set."""
 
 
 class ShiftedCache:
-    """A cache that gives the model another offset; it holds, writes and masks by the real one.
+    """A cache that reports another offset to the model; it stores and masks by the real one.
 
     Args:
         cache: A cache of mlx_lm.
@@ -222,7 +222,7 @@ class ShiftedCache:
 
 
 def shifted(cache: Any, by: int, watch: PositionWatch) -> Any:
-    """A cache with another offset; a recurrent state has none, and stays as it is."""
+    """A cache with another offset; a recurrent state has no offset and stays as it is."""
     if hasattr(cache, "caches"):
         wrapped = copy.copy(cache)
         wrapped.caches = tuple(shifted(inner, by, watch) for inner in cache.caches)
@@ -250,17 +250,13 @@ class PositionWatch:
         self._rotated: dict[int, tuple[int, float | None, float, int]] = {}
         self._table = 0
         self._layers: list[int] = []
-        """Layers that run, the innermost last."""
+        """Layers that are running, the innermost last."""
         self._count = self._lookups = 0
         self._quiet = False
 
     @contextmanager
     def set(self, count: int) -> Iterator[None]:
-        """Watch a forward pass in this block.
-
-        Args:
-            count: Number of its tokens.
-        """
+        """Watch a forward pass of `count` tokens in this block."""
         layers = decoder_layers(self._model)
         index = {id(layer): number for number, layer in enumerate(layers)}
         embeddings = nn.Embedding | nn.QuantizedEmbedding
@@ -310,7 +306,7 @@ class PositionWatch:
         return PositionUse(way, self._position - self._count, keys, rotations, unturned, self._table)
 
     def same_keys(self, other: PositionWatch) -> Check:
-        """The check that the attentions of other forward passes saw as many keys."""
+        """The check that the attentions of other forward passes saw the same number of keys."""
         layers = self.keys.keys() | other.keys.keys()
         errors = {layer: abs(self.keys.get(layer, 0) - other.keys.get(layer, 0)) for layer in layers}
         layer = max(errors, key=errors.__getitem__, default=0)
@@ -340,7 +336,7 @@ class PositionWatch:
         return None if self._unmasked and self._layers else mask
 
     def _look_up(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
-        """A row of a table for each token: MLX doesn't check that there is one."""
+        """Recognize a table of positions, and refuse a position without a row, which MLX doesn't check."""
         places = np.array(args[0] if args else next(iter(kwargs.values()))).reshape(-1)
         rows = int(module.weight.shape[0])
         self._lookups += 1

@@ -1,9 +1,9 @@
-"""Scores q·k of one head from one token, divided among the writers of the query and of the keys.
+"""Scores q·k of one head at one token, divided among the writers of the query and of the keys.
 
 What each writer wrote goes through the layer's own code as a row of a batch, up to the attention, with the norms held
 at the scale of the real stream (those of queries and keys too) and each token at its position. Queries and keys are
-then linear in the writers. If a part of a score is not q·k (MLA adds its rotary part as a mask, gemma2 bends its
-scores), one side has the real stream and the other the writers: a score is linear in each side, but there are no pairs.
+then linear in the writers. If a part of a score is not q·k (MLA adds its rotary part as a mask, gemma2 softcaps its
+scores), one side is the real stream and the other the writers: a score is linear in each side, but there are no pairs.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from engine.task import Stopped, never, poll
 Numbers = npt.NDArray[np.float64]
 
 KEYS, LEAST_KEYS, NEAR = 128, 16, 8
-"""Largest number of keys that are shown; that number for a model so large that their streams would take more than
-`STREAM_BYTES`; and the number of last keys, which are shown whatever their weights."""
+"""Largest number of keys shown; the number shown even if their streams take more than `STREAM_BYTES`; and the number of
+last keys, which are shown whatever their weights."""
 STREAM_BYTES = 512 * 2**20
-"""Bytes for the streams and parts of the shown tokens in all layers before the head's."""
+"""Largest size in bytes of the shown tokens' streams and parts, in all layers before the head's."""
 WRITERS = 512
-"""Largest number of writers: beyond it heads are folded into their attention, those of early layers first."""
+"""Largest number of writers: beyond it, heads are folded into their attention, in early layers first."""
 ROW_BYTES = 64 * 2**20
-"""Bytes for the streams of one batch through the layer, and for the heads of one attention."""
+"""Largest size in bytes of the streams of one batch through the layer, and of the heads of one attention."""
 BARRED = 1e9
-"""Larger than any score: a mask adds as much to hide a key."""
+"""Larger than any score: only a mask that hides a key adds so much."""
 PAIRS, MOST_PAIRS = 6, 256
-"""Number of pairs that are shown for each key, and of all."""
+"""Largest number of pairs shown for each key, and in total."""
 
 _refused = partial(
     refusal,
@@ -63,7 +63,7 @@ _refused = partial(
 
 
 def read_score(session: Session, command: ReadScore, stopped: Stopped = never) -> Iterator[Record]:
-    """Divide the scores of one head from one token among what wrote to the stream before its layer.
+    """Divide the scores of one head at one token among the writers of the stream before its layer.
 
     Raises:
         StepError: There is no such node, layer, head or key; the head's queries and keys can't be computed from other
@@ -116,7 +116,7 @@ def read_score(session: Session, command: ReadScore, stopped: Stopped = never) -
 
 
 def _choose_head(session: Session, captured: Capture, command: ReadScore) -> tuple[AttentionRun, int]:
-    """The first attention of the head's layer, and the head."""
+    """The first attention of the head's layer, and the head; if the command leaves them open, the most focused head."""
     layer, head = command.layer, command.head
     if layer is not None:
         check_layer(session.runner.model, layer)
@@ -139,8 +139,8 @@ def _choose_head(session: Session, captured: Capture, command: ReadScore) -> tup
         raise StepError(f"{of} {most} heads: there is no h{(head or 0) + 1}.", f"Choose h1 to h{most}.")
 
     def focus(each: tuple[AttentionRun, int]) -> float:
-        """The head's largest weight on a token that is neither the first nor one of the last two; the first layer,
-        before which the embedding alone wrote, comes last."""
+        """The head's largest weight on a token that is neither the first nor one of the last two; heads of the first
+        layer come last, as only the embedding is written before it."""
         weights = (weight for place, weight in _seen(*each).items() if 0 < place < captured.depth - 2)
         return max(weights, default=0.0) - (each[0].layer == 0)
 
@@ -155,7 +155,8 @@ def _seen(run: AttentionRun, head: int) -> dict[int, float]:
 
 def _shown_keys(session: Session, seen: dict[int, float], wanted: Sequence[int]) -> list[int]:
     """The positions of the first key, the last ones, the wanted ones, and the heaviest of the others."""
-    model = session.facts.layers * (session.facts.hidden_size or 1) * 32  # eight arrays a layer, of 4 bytes
+    # eight arrays per layer, with 4 bytes per number
+    model = session.facts.layers * (session.facts.hidden_size or 1) * 32
     most = max(LEAST_KEYS, min(KEYS, STREAM_BYTES // max(1, model)))
     places = sorted(seen)
     always = {*places[:1], *places[-NEAR:], *wanted}
@@ -191,7 +192,7 @@ def _store_streams(
 
 
 def _check_layers(session: Session, chunks: Sequence[Taps], layer: int) -> None:
-    """Refuse a model that does not hand one stream through its layers once, one after another."""
+    """Refuse a model that does not pass a single stream through its layers once, one after another."""
     for taps in chunks:
         calls = Counter((part.layer, part.name) for part in taps.written)
         if not taps.layers.keys() >= set(range(layer + 1)) or min(calls.values(), default=1) > 1:
@@ -211,7 +212,7 @@ NO_PAIRS = (
     "A part of these scores is not a product q·k: pairs, and the token's own key, can't be told apart here."
 )
 Notes = defaultdict[str, list[int]]
-"""Indices of the layers that were not split completely, by the sentence on them."""
+"""Indices of the layers that were not split completely, by the sentence about them."""
 
 
 def _writers(
@@ -263,7 +264,7 @@ MAYBE_EMPTY: tuple[WriterKind, ...] = ("residual", "other")
 def _of_layer(
     index: int, splits: Sequence[list[LayerWriter]], runs: Sequence[LayerRun], notes: Notes
 ) -> tuple[list[ScoreWriter], mx.array]:
-    """The writers of a layer, their streams in each chunk put together."""
+    """The writers of a layer, and their streams, joined over the chunks."""
     writers: list[ScoreWriter] = []
     streams: list[mx.array] = []
 
@@ -295,7 +296,7 @@ def _of_layer(
 
 
 class _AttentionReached(Exception):
-    """Leaves a layer at its attention."""
+    """Raised to leave a layer at its attention."""
 
 
 class _AttentionCall(NamedTuple):
@@ -316,7 +317,7 @@ class _ScoringLayer:
         chunks: Taps of the path's chunks.
         layer: Index of the layer.
         head: Index of the head.
-        places: Positions of the tokens whose streams are stored; the last one attends.
+        places: Positions of the tokens with stored streams; the last one is the query's.
     """
 
     def __init__(
@@ -329,7 +330,7 @@ class _ScoringLayer:
         self._run = LayerRun(_joined(args, counts), _joined(kwargs, counts), None)
         self._head, self._places = head, list(places)
         self.cap: float | None = None
-        """Bound of a softcap."""
+        """Bound of the softcap of the scores; None without one."""
         self.given = mx.concatenate([run.given for run in runs], axis=1).astype(mx.float32)
         call = self._call(mx.concatenate([self.given, mx.zeros_like(self.given)]))
         added = isinstance(call.mask, mx.array) and call.mask.dtype != mx.bool_
@@ -337,10 +338,10 @@ class _ScoringLayer:
         """True if the scores are q·k and nothing else."""
 
     def queries_and_keys(self, rows: mx.array) -> tuple[Numbers, Numbers]:
-        """The head's query and keys of some streams, shapes (rows, size) and (rows, places, size).
+        """The head's query and keys for some streams, shapes (rows, size) and (rows, places, size).
 
         Args:
-            rows: Shape (rows, places, size); the first is the real one.
+            rows: Shape (rows, places, size); the first row is the real stream.
         """
         call = self._call(rows)
         group = call.queries.shape[1] // call.keys.shape[1]
@@ -348,7 +349,7 @@ class _ScoringLayer:
         return _wide(query), _wide(call.keys[:, self._head // group].astype(mx.float32))
 
     def scores(self, rows: mx.array) -> Numbers:
-        """The head's scores of some streams from the last place, before a softcap; shape (rows, places)."""
+        """The head's scores at the last place for some streams, before a softcap; shape (rows, places)."""
         call = self._call(rows)
         if call.scores is not None:
             shape = call.scores.shape
@@ -368,7 +369,7 @@ class _ScoringLayer:
         """The arguments of the attention for some streams.
 
         Raises:
-            StepError: The layer can't be run on them, or does not make queries and keys of them.
+            StepError: The layer can't be run on them, or does not compute queries and keys from them.
         """
         count, calls, bent = rows.shape[0], [], []
 
@@ -384,7 +385,7 @@ class _ScoringLayer:
 
         def tanh(x: mx.array) -> mx.array:
             bent.append(x)
-            return kept(x)  # which the model may change in place
+            return kept(x)  # a copy, which the model may change in place
 
         args, kwargs = with_stream(self._run, rows)
         first = 0 if args else next(iter(kwargs))
@@ -420,8 +421,8 @@ def _wide(array: mx.array) -> Numbers:
 
 
 def _joined(values: Sequence[Any], counts: Sequence[int]) -> Any:
-    """One argument of a layer for all chunks: hidden states one after another, and no mask, since all stored keys are
-    seen."""
+    """One argument of a layer for all chunks: hidden states are concatenated, and a mask becomes None, since all stored
+    keys are seen."""
     last = values[-1]
     if type(last) in (tuple, list):
         return type(last)(_joined(each, counts) for each in zip(*values, strict=False))
@@ -438,7 +439,7 @@ def _joined(values: Sequence[Any], counts: Sequence[int]) -> Any:
 
 
 def _rope_at(places: Sequence[int]) -> Any:
-    """`mx.fast.rope` for tokens at these positions, whatever offset the layer gives."""
+    """`mx.fast.rope` for tokens at these positions; the layer's offset is ignored."""
     original = mx.fast.rope
 
     def rope(x: mx.array, *args: Any, offset: Any = 0, **kwargs: Any) -> mx.array:
@@ -454,16 +455,11 @@ def _rope_at(places: Sequence[int]) -> Any:
 
 
 Pairs = tuple[tuple[int, int], ...]
-"""Writers of the query and of the key."""
+"""Indices of a writer of the query and a writer of the key."""
 
 
 class _Shares:
-    """The head's queries and keys, or scores, of each writer; the writers' streams, which may be large, aren't stored.
-
-    Args:
-        session: Session of the model.
-        layer: Runs the layer.
-    """
+    """The head's queries and keys, or scores, of each writer; the writers' streams may be large, and aren't stored."""
 
     def __init__(self, session: Session, layer: _ScoringLayer) -> None:
         self._layer = layer
@@ -471,9 +467,9 @@ class _Shares:
         self._rows: list[tuple[Numbers, Numbers]] = []
         """Queries and keys of each batch; without pairs the scores with a writer's keys, and with its query."""
         self._none: tuple[Numbers, ...] = ()
-        """The same of a stream of zeros, without an axis of writers."""
+        """The same for a stream of zeros, without an axis of writers."""
         self._real: tuple[Numbers, ...] = ()
-        """The same of the real stream."""
+        """The same for the real stream."""
         self._sum = mx.zeros_like(layer.given)
         tokens, size = layer.given.shape[1:]
         wide = max(size, tokens * (session.facts.heads or 1) if not layer.pairs else 0)
@@ -534,7 +530,7 @@ class _Shares:
 
 
 def _pairs(queries: Numbers, keys: Numbers) -> tuple[Pairs, Numbers]:
-    """The pairs that are largest at some key against the mean over the keys, and their scores.
+    """The pairs with the largest scores at any key, relative to their mean over the keys; and their scores.
 
     Args:
         queries: Query of each writer, shape (writers, size).
@@ -561,9 +557,9 @@ def _checks(
     weights: Numbers,
     cap: float | None,
 ) -> tuple[Check, Check]:
-    """The checks that the parts sum to the scores, and that the sums make the head's weights.
+    """The checks that the parts sum to the scores, and that these sums give the head's weights.
 
-    Only the weights of the shown keys are compared: all others, and a sink, keep their shares.
+    Only the weights of the shown keys are compared; those of other keys and of a sink are taken as they are.
     """
     by_key = parts[0].sum(axis=0)
     largest = np.abs(np.stack([by_key, parts[1].sum(axis=0)]) - real).max()

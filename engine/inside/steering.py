@@ -1,9 +1,8 @@
-"""Steering: directions made of texts or branches, and their effect at several strengths, next to random directions.
+"""Steering: directions made from texts or branches, and their effect at several strengths, next to random directions.
 
 Contrastive activation addition (Rimsky et al. 2024): the difference of the mean residual streams of two kinds of text
-is added to the stream of another. The effect says little by itself, since adding any vector of that length changes
-what the model predicts: so every strength is tried with random directions of the same norm, too, as rows of the same
-forward passes.
+is added to the stream of another text. The effect alone says little, since any vector of that norm changes the
+prediction: so every strength is also tried with random directions of the same norm, as rows of the same forward passes.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ tapped forward pass from those of a plain one; the number of tokens that ran; th
 
 
 def make_direction(session: Session, command: MakeDirection, stopped: Stopped = never) -> Iterator[Record]:
-    """Make a direction after a layer of texts, or of two nodes of the tree.
+    """Make a direction for the stream after a layer, from texts or from two nodes of the tree.
 
     Raises:
         StepError: There is no such layer or node, the texts or nodes are missing, too many or too long, both kinds give
@@ -147,7 +146,7 @@ def _of_node(session: Session, node: int, layer: int, stopped: Stopped) -> Strea
 
 
 def _state(cache: ActivationCache, layer: int) -> Row:
-    """The stream after a layer for the only token that ran; the mean of the streams of a family that has several."""
+    """The stream after a layer for the only token that ran; their mean if the family has several streams."""
     if (state := cache.states.get((layer, ""))) is None:
         raise StepError(
             f"L{layer + 1} isn't called as a module of its own in this architecture: its stream can't be read.",
@@ -163,13 +162,7 @@ def _norm(vector: Row) -> float:
 
 
 def controls(direction: Direction, count: int = RANDOM_DIRECTIONS, seed: int = 0) -> list[Direction]:
-    """Random directions of the same norm as a direction, uniform over the sphere.
-
-    Args:
-        direction: The direction.
-        count: Number of random directions.
-        seed: Seed of the draws.
-    """
+    """Random directions of the same norm as a direction, uniform over the sphere."""
     vector = vector_of(direction)
     drawn = np.random.default_rng(seed).normal(size=(count, vector.size))
     drawn *= _norm(vector) / np.linalg.norm(drawn, axis=1, keepdims=True)
@@ -185,11 +178,11 @@ MOST_STRENGTHS = 64
 CHUNK = 64
 """Largest number of tokens of one forward pass of several rows."""
 _STREAMS = 24
-"""Copies of a residual stream that a layer of a forward pass takes, those of its MLP among them."""
+"""Memory of one layer of a forward pass, its MLP included, in copies of the residual stream."""
 
 
 def sweep_strengths(session: Session, command: SweepStrengths, stopped: Stopped = never) -> Iterator[Record]:
-    """Add a direction with one strength after another, and random ones of the same norm.
+    """Add a direction at one strength after another, and random directions of the same norm.
 
     Raises:
         StepError: There is no such node, layer or position; the direction is another model's; a strength is out of
@@ -210,7 +203,7 @@ def sweep_strengths(session: Session, command: SweepStrengths, stopped: Stopped 
     batch, recomputed = _batch(at, command, begin, stopped)
 
     def steered(units: Sequence[Intervention]) -> list[Row]:
-        # filled up: forwards of another shape would have other last bits
+        # padded: forward passes of another shape would differ in the last bits
         return batch.under(*units, *[units[-1]] * (batch.rows - len(units)))[: len(units)]
 
     own = batch.plain()
@@ -221,9 +214,9 @@ def sweep_strengths(session: Session, command: SweepStrengths, stopped: Stopped 
         return float(row[token]) - float(row[other])
 
     def effect(strength: float, row: Row) -> SteeredStrength:
-        """The effect of one direction, as its own band."""
+        """The effect of one direction, with a band of that single effect."""
         kl, change, top, prob, other_prob, top_prob = math.inf, math.nan, token, 0.0, 0.0, 0.0
-        if np.isfinite(row.max()):  # else infinitely far away
+        if np.isfinite(row.max()):  # else the KL divergence stays infinite
             changed, top = changed_masses(row).logprobs, int(row.argmax())
             kl, change = view.kl_bits(logprobs, changed), difference(row) - difference(own)
             prob, other_prob, top_prob = (math.exp(changed[each]) for each in (token, other, top))
@@ -308,9 +301,9 @@ def _followed(session: Session, own: Row, command: SweepStrengths) -> tuple[int,
 
 
 def _banded(effects: Sequence[SteeredStrength]) -> SteeredStrength:
-    """The effect of the direction at one strength, the first, with the band of the random ones."""
+    """The direction's effect at one strength, which is the first, with the band of the random directions' effects."""
     own, *random = effects
     kls, changes = [each.kl_bits for each in random], [each.change for each in random]
-    with np.errstate(invalid="ignore"):  # of infinite ones
+    with np.errstate(invalid="ignore"):  # infinite effects
         (kl_low, kl_high), (low, high) = (map(float, np.percentile(each, BAND)) for each in (kls, changes))
     return replace(own, kl_low=kl_low, kl_high=kl_high, change_low=low, change_high=high)

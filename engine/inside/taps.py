@@ -1,13 +1,13 @@
-"""Taps: record what a model's layers are given, what they return and their attention weights, in a forward pass.
+"""Taps: record the inputs, outputs and attention weights of a model's layers in a forward pass.
 
-No model of mlx_lm is changed or known by name. While a tap is set, it replaces what all of them go through:
+No model of mlx_lm is changed or known by name. While a tap is set, it replaces what they all call:
 
 - `mx.fast.scaled_dot_product_attention`, the fused attention, which some models call without mlx_lm's base module;
 - `mlx_lm.models.base.quantized_scaled_dot_product_attention`, which that module calls for quantized caches;
 - `mx.softmax` of four or more dimensions, for models with their own attention (routers of experts have fewer);
 - the calls of the layers and, on request, of their direct children;
-- the methods of caches that return keys, which tell whose keys an attention is given, and `mx.take_along_axis` of
-  these keys, for models that attend to a choice of them.
+- the methods of caches that return keys, to know the positions of an attention's keys, and `mx.take_along_axis` of
+  these keys, for models that attend to a selection of them.
 
 An `Edits` may change what heads, parts and layers return.
 """
@@ -34,12 +34,12 @@ UNITS = {mx.float32: 2.0**-24, mx.float16: 2.0**-11, mx.bfloat16: 2.0**-8}
 
 
 def unit_of(dtype: mx.Dtype) -> float:
-    """The unit roundoff: by how much a dtype rounds a number at most, as a share of it."""
+    """The unit roundoff of a dtype: its largest relative rounding error."""
     return UNITS.get(dtype, UNITS[mx.float32])
 
 
 class AttentionInputs(Struct, frozen=True):
-    """Arguments of one attention, its keys and values unpacked."""
+    """Arguments of one attention, with dequantized keys and values."""
 
     queries: mx.array
     """Shape (1, heads, tokens, size)."""
@@ -51,7 +51,7 @@ class AttentionInputs(Struct, frozen=True):
     mask: Any
     """Mask: None, `causal`, booleans, or numbers to add."""
     sinks: mx.array | None
-    """A logit for each head that takes a share of the softmax and has no value."""
+    """A logit for each head that takes a share of the softmax but has no value vector."""
 
 
 def attention_weights(
@@ -100,7 +100,7 @@ def attention_weights(
 # ---- taps --------------------------------------------------------------------------------------
 
 fused_attention = mx.fast.scaled_dot_product_attention
-"""MLX's own function: while taps are set, the attribute is another function."""
+"""MLX's own function; MLX's attribute is patched while taps are set, as are those of the next two."""
 softmax = mx.softmax
 take_along_axis = mx.take_along_axis
 KEYS = 2
@@ -134,7 +134,7 @@ class LayerRun(Struct):
 
     @property
     def given(self) -> mx.array:
-        """The residual stream before the layer, shape (rows, tokens, size); gemma3n has several, an axis before."""
+        """The residual stream before the layer, shape (rows, tokens, size); gemma3n has several, on a first axis."""
         state: mx.array = self.args[0] if self.args else next(iter(self.kwargs.values()))
         return state
 
@@ -156,11 +156,11 @@ class AttentionRun(Struct):
     """Share of each head that its sink takes, shape (heads, tokens); None without sinks."""
     kv_heads: int
     positions: list[int] | None
-    """Position of each key, in the order of the keys; None if it isn't known whose keys they are."""
+    """Position of each key, in the order of the keys; None if the positions are unknown."""
     error: float | None
     """Error of the values under these weights against the output; None if the weights are the model's own."""
     rounding: float
-    """Part of that error that the rounding of scores in the model's dtype may make."""
+    """Part of that error that the rounding of scores in the model's dtype may cause."""
     output: mx.array | None
     """Shape (rows, heads, tokens, size); None for the model's own attention."""
 
@@ -212,19 +212,19 @@ class Taps(Struct):
     attended: list[AttentionRun] = field(default_factory=list)
     written: list[PartRun] = field(default_factory=list)
     _layer_now: int | None = None
-    """Index of the layer that runs."""
+    """Index of the layer that is running."""
     _in_part: bool = False
     """True within a child of a layer."""
     _quiet: bool = False
     """True within the quantized attention, whose softmax is not the model's own."""
     _fetched: dict[int, tuple[Any, Any, list[int] | None]] = field(default_factory=dict)
-    """Keys that caches returned, by `id()`, referenced so that the ids stay theirs; the caches; and the indices of the
-    keys, if these are a choice of them."""
+    """The keys that caches returned, by `id()`, and referenced so that the ids stay valid; the cache; and the keys'
+    indices, if they are a selection."""
     _own: list[Any] = field(default_factory=list)
-    """Caches that the layer that runs has fetched from."""
+    """Caches that the running layer has fetched from."""
     _index: dict[int, int] = field(default_factory=dict)
     _cut: dict[int, tuple[mx.array, mx.array]] = field(default_factory=dict)
-    """Arrays of the layer that runs, by `id()`, and their stored tokens: one array stays one."""
+    """Arrays of the running layer, by `id()`, and their stored tokens: one array stays the same object."""
 
     @contextmanager
     def set(self) -> Iterator[Taps]:
@@ -251,7 +251,7 @@ class Taps(Struct):
     # ---- layers and parts ---------------------------------------------------------------------
 
     def _layer(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
-        """Run a layer, to which attentions belong meanwhile."""
+        """Run a layer; attentions that run meanwhile belong to it."""
         self.called = True
         self._own.clear()
         self._cut.clear()
@@ -359,7 +359,7 @@ class Taps(Struct):
         if self._layer_now is None or self._quiet or x.ndim < 4:
             return shares
         positions = self._positions(None, *shares.shape[-2:])
-        if positions is None:  # not over keys: deepseek_v41 mixes its streams with one
+        if positions is None:  # not over keys: deepseek_v41 mixes its streams with a softmax
             return shares
         if self.attention:
             weights = shares.reshape(-1, *shares.shape[-2:]).astype(mx.float32)
@@ -378,7 +378,7 @@ class Taps(Struct):
             return output
         if self.keep:
             weights, sinks, error, rounding = mx.zeros((0,)), None, None, 0.0
-            readable = given.queries.shape[0] == 1  # one row for each token: each has its own keys
+            readable = given.queries.shape[0] == 1  # not if each token has its own row and its own keys
             if self.attention and readable:
                 weights, sink_shares, rounded, wrong = attention_weights(given, output)
                 sinks = None if given.sinks is None else sink_shares
@@ -395,7 +395,7 @@ class Taps(Struct):
             )
         return output if self.edits is None else self.edits.heads(self._layer_now, output)
 
-    # ---- whose keys -----------------------------------------------------------------------------
+    # ---- positions of the keys ------------------------------------------------------------------
 
     def _fetch(self, original: Any, cache: Any, args: Any, kwargs: Any) -> Any:
         fetched = original(cache, *args, **kwargs)
@@ -415,7 +415,7 @@ class Taps(Struct):
 
         Args:
             keys: The object that a cache returned; a layer that shares another's keys is given the same one. A model
-                may also make its own of what the layer fetched.
+                may also compute other keys from what the layer fetched.
             tokens: Number of tokens that ran.
             count: Number of keys.
         """
@@ -439,7 +439,7 @@ def with_stream(run: LayerRun, stream: mx.array) -> tuple[tuple[Any, ...], dict[
 
 
 def token_axis(value: mx.array, tokens: int) -> int | None:
-    """The axis of the tokens in hidden states, in the output of heads, and in a number for each token; None in other
+    """The axis of the tokens in hidden states, outputs of heads, and arrays with a number per token; None for other
     arrays."""
     if value.ndim == 2 and value.shape == (tokens, 1):
         return 0
@@ -448,7 +448,7 @@ def token_axis(value: mx.array, tokens: int) -> int | None:
 
 
 def flat_caches(caches: Sequence[Any], method: str = "") -> Iterator[Any]:
-    """All caches, those within others included; only those that have a method, if one is named."""
+    """All caches, with those inside other caches; if a method is named, only those that have it."""
     for cache in caches:
         if hasattr(cache, "caches"):
             yield from flat_caches(cache.caches, method)

@@ -1,7 +1,7 @@
-"""The shared steps of every view of the inside: run tokens again on copies of the cache, check, refuse, note.
+"""The steps that all views of the model's inside share: run tokens again on copies of the cache, and check the result.
 
-A view runs tokens of the tree again and compares what it computed with what the model computes. Its record carries
-these checks; the screen shows no view whose check failed.
+A view runs tokens of the tree again and compares what it computed with what the model computes. Its record contains
+these checks; the screen shows no view with a failed check.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FLOAT32, LESS = 1e-5, 1e-2
 Measured on 101 tiny random models and on the bundled one: 1.4e-6 at most in float32, 8e-3 in bfloat16.
 """
 DEPTH = 8
-"""Layers of the deepest of these models."""
+"""Number of layers of the deepest of these models."""
 QUANTIZED = 4e-2
 """Bound with a quantized cache: mlx rounds the softmax within its quantized attention."""
 
@@ -47,7 +47,7 @@ class ErrorBounds(NamedTuple):
     own: float
     """Bound of a number that is computed in another way than the model's own."""
     again: float
-    """Bound of logits that are computed once more, in another chunk or after another cut."""
+    """Bound of logits that are computed again, in another chunk or after other chunks."""
     twice: float
     """Bound of the difference of two whole forward passes, both of them rounded."""
 
@@ -55,9 +55,9 @@ class ErrorBounds(NamedTuple):
 def bounds(session: Session) -> ErrorBounds:
     """The bounds for a session's model and its cache as it is now.
 
-    The roundings of a whole forward pass add up to more than in `DEPTH` layers: each layer rounds again, and the sum of
-    independent errors grows as the root of their number. Random layers of 64 heads in bfloat16, with sums in another
-    order: 0.9e-2 at 8 layers, 1.1e-2 at 24, 1.7e-2 at 94.
+    With more than `DEPTH` layers, the bounds of a whole forward pass grow: each layer rounds again, and the sum of
+    independent errors grows with the square root of their number. Measured on random layers of 64 heads in bfloat16,
+    with sums in another order: 0.9e-2 at 8 layers, 1.1e-2 at 24, 1.7e-2 at 94.
     """
     own = FLOAT32 if precision(session.facts.dtype) == "float32" else LESS
     if session.kv.rounded:
@@ -79,7 +79,7 @@ def layer_check(name: CheckName, error: float, bound: float, layer: int) -> Chec
 def largest_difference(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> float:
     """The largest difference of two arrays of logits; infinite if one is not a number.
 
-    Equal ones differ by 0 if both are -inf: phi3small's logits of tokens that it never predicts.
+    Two logits of -inf differ by 0: phi3small has them for tokens that it never predicts.
     """
     differ = first != second
     return finite(np.abs(first[differ] - second[differ]).max(initial=0.0))
@@ -88,7 +88,7 @@ def largest_difference(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> flo
 def relative_error(
     row: npt.NDArray[Any], truth: npt.NDArray[Any], scale: npt.NDArray[Any] | None = None
 ) -> float:
-    """The largest difference of two rows of logits, as a share of the largest logit of a row, of `truth` by default."""
+    """The largest difference of two rows of logits, as a share of the largest logit of `scale`, by default `truth`."""
     scale = truth if scale is None else scale
     largest = float(np.abs(scale[np.isfinite(scale)]).max(initial=1e-9))
     return largest_difference(row, truth) / largest
@@ -101,7 +101,7 @@ def kl_bits(own: Row, changed: Row) -> float:
     return max(0.0, sum_of_products(np.exp(wide), wide - other) / LN2)
 
 
-# ---- refusals, and what records are made of ----------------------------------------------------
+# ---- refusals, and parts of records ------------------------------------------------------------
 
 
 def refusal(what: str, hint: str, session: Session, why: str) -> StepError:
@@ -117,7 +117,6 @@ def refusal(what: str, hint: str, session: Session, why: str) -> StepError:
 
 
 def failed_check(check: Check, family: str) -> StepError:
-    """The error of a view whose check failed."""
     return StepError(
         f"The check `{check.name}` of this view failed for the architecture {family}: "
         f"off by {check.error:.2g} where {check.bound:.2g} is allowed{f' ({check.where})' if check.where else ''}.",
@@ -146,12 +145,11 @@ def check_predictable(logits: npt.NDArray[Any]) -> None:
 
 
 def layer_notes(*notes: tuple[Sequence[int], str]) -> tuple[str, ...]:
-    """Sentences on some layers, counted from 1; of each note that has any."""
+    """Sentences about layers, counted from 1; notes without layers are left out."""
     return tuple(f"{layers_in_words(layers)}{text}" for layers, text in notes if layers)
 
 
 def token_text(session: Session, id: int) -> str:
-    """The text of one token."""
     return session.tokens.text(id, b"")[0]
 
 
@@ -193,7 +191,7 @@ SHORTER = (
 
 
 def runner_before(session: Session, node: int, stopped: Stopped = never) -> tuple[Runner, int, str]:
-    """A separate runner whose cache holds the path up to a node, without the node's token.
+    """A separate runner whose cache contains the path up to a node, without the node's token.
 
     Returns:
         The runner, the number of tokens of the path that were recomputed, and why; empty if none was.
@@ -212,7 +210,7 @@ def runner_before(session: Session, node: int, stopped: Stopped = never) -> tupl
 
 
 def logits_after(runner: Runner, token: int) -> Row:
-    """The logits after one more token, which the runner's cache then holds."""
+    """The logits after one more token, which is added to the runner's cache."""
     row: Row = np.array(runner.forward_logits([token])[0])
     return row
 
@@ -225,7 +223,7 @@ def plain_step(runner: Runner, token: int) -> tuple[Row, float]:
 
 
 def pieces_as_run(chunks: Chunks, depth: int, ids: list[int]) -> list[list[int]]:
-    """The last tokens of a path, cut as the session ran them."""
+    """The last tokens of a path, in the chunks in which the session ran them."""
     begin, pieces = depth - len(ids), []
     while begin < depth:
         end = max(chunk_end(chunks, begin), begin + 1)
@@ -250,11 +248,11 @@ class Capture(Struct):
     logits: mx.array
     """Logits after each token, float32, shape (tokens, vocabulary), evaluated."""
     plain: mx.array
-    """The same without taps."""
+    """The same logits without taps."""
     bound: float
     """Bound of relative errors in the dtype that the model computes in."""
     again: float
-    """Bound of the error of logits that were computed once more."""
+    """Bound of the error of logits that were computed again."""
     step_ms: float
     """Time of the plain forward pass in milliseconds."""
     tokens_run: int
@@ -266,9 +264,9 @@ class Capture(Struct):
 
     def facts(self, *checks: Check) -> CaptureFacts:
         """The facts of a view of this capture, with its checks besides those of the forward pass."""
-        changed = largest_difference(np.array(self.logits), np.array(self.plain))  # by the taps
+        changed = largest_difference(np.array(self.logits), np.array(self.plain))  # changed by the taps
         found = [Check("forward", changed, 0.0), *checks]
-        if (error := self.session_error) is not None:  # the session ran chunks and steps of its own
+        if (error := self.session_error) is not None:  # the session may have run other chunks
             where = "cut into other chunks than before" if error > self.again else ""
             found.insert(1, Check("session", error, self.again, where))
         return facts_of(self.session, self.begun, self.step_ms, found, self.note)
@@ -291,8 +289,8 @@ def capture(
     Args:
         session: A session that has read a prompt.
         node: Node of the last token.
-        tokens: Number of tokens to run under taps; fewer if the path is shorter, or if the cut into chunks changes the
-            numbers: then those that the session ran one by one, at least one.
+        tokens: Number of tokens to run under taps; fewer if the path is shorter. If chunks change the numbers, only
+            tokens that the session ran one by one, at least one.
         attention: True to compute attention weights.
         parts: True to record the layers' children.
         streams: True to record the streams that the layers are given and return.
@@ -306,7 +304,8 @@ def capture(
     """
     begun = time.perf_counter()
     session.check_node(node)
-    session.interventions.refuse(node, REFUSED)  # the first token that runs may be the model's own
+    # `runner_before` only checks the first token that runs
+    session.interventions.refuse(node, REFUSED)
     depth, chunks = session.tree[node].depth, session.tree.chunks(node)
     stepped = depth - (chunks[-1][1] if chunks else 0)
     shorter = session.kv.chunks_matter and max(1, stepped) < min(tokens, depth)
@@ -342,7 +341,7 @@ def _run(
     """Run tokens, each piece under its own taps if these are wanted.
 
     Returns:
-        The logits, the taps, and the milliseconds.
+        The logits, the taps, and the time in milliseconds.
     """
     begun = time.perf_counter()
     rows: list[mx.array] = []

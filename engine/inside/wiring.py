@@ -1,7 +1,7 @@
-"""The sums by which a layer joins its parts, and the activation of an MLP: found by computing them again.
+"""How a layer adds its parts to the residual stream, and the activation of its MLP, found from one forward pass.
 
-Only the code of each family says them. The arrays of one observed forward pass show them: a part that reads the
-residual stream was given just that array, and a layer's result either is the stream plus its parts' outputs or is not.
+Each family defines both only in its code. Here they are found from the arrays: a part that reads the residual stream
+was given that very array, and sums and activations are computed again and compared.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from engine.protocol import LayerSum, MlpFacts
 
 Vector = npt.NDArray[np.float64]
 CLOSE = 1e-5
-"""Largest difference of an activation that is computed again, as a share of the largest number, in float32."""
+"""Largest error of an activation that is computed again in float32, as a share of the largest number."""
 CLOSE_LESS = 2e-2
-"""The same in fewer bits: in bfloat16 five roundings of 4e-3, one for each operation of an activation."""
+"""The same bound in fewer bits: in bfloat16 five roundings of 4e-3, one for each operation of an activation."""
 CLEARLY = 4.0
-"""Factor by which an activation must be nearer than the second best: with small numbers SiLU and GELU are alike."""
+"""Factor by which the best activation's error must be below the second best's: SiLU and GELU are alike near 0."""
 
 
 def vector(array: mx.array) -> Vector:
@@ -32,7 +32,7 @@ def vector(array: mx.array) -> Vector:
 
 
 class PartVectors(Struct, frozen=True):
-    """Input and output of one part of a layer; one array of the model is one vector here."""
+    """Input and output of one part of a layer; the same array of the model is the same object here."""
 
     path: str
     given: Vector
@@ -42,7 +42,7 @@ class PartVectors(Struct, frozen=True):
 def joined(
     given: Vector, returned: Vector, parts: Sequence[PartVectors], unit: float
 ) -> tuple[dict[str, str], tuple[LayerSum, ...]]:
-    """The input of each part of a layer, and the sums of outputs and the residual stream.
+    """The input of each part of a layer, and the sums that add the parts' outputs to the residual stream.
 
     Args:
         given: The stream before the layer.
@@ -51,8 +51,8 @@ def joined(
         unit: Unit roundoff of the model's dtype.
 
     Returns:
-        The input of each part by its path, `stream` or another's path; and the sums, empty if they don't explain the
-        layer.
+        The input of each part by the part's path: `stream`, or the paths of other parts. And the sums, empty if they
+        don't explain the layer.
     """
     stream, last = given, ""
     free: list[PartVectors] = []
@@ -81,8 +81,8 @@ def _sources(
 ) -> tuple[str, ...]:
     """The sources of a part's input: the stream, another part's output, or the sum of several outputs.
 
-    The first two are the same array. Equal numbers would not do: in bfloat16 a stream may equal its own norm to the
-    last bit, or its sum with the output of a small part.
+    The first two are recognized by identity. Equal numbers are not enough: in bfloat16 a stream may equal its own norm
+    to the last bit, or its sum with the output of a small part.
     """
     if given is stream:
         return ("stream",)
@@ -100,8 +100,8 @@ def _factors(
 ) -> tuple[float, ...] | None:
     """The factors of the parts' outputs in the layer's sum, or None if it isn't such a sum.
 
-    Each addition rounds a number that is no larger than the sum of all sizes, and so does each multiplication. The
-    factors that fit best leave no more than the true ones, which leave these roundings.
+    Each addition and each multiplication rounds a number no larger than the sum of all absolute values. Least squares
+    leave a residual no larger than that of the true factors, which is at most these roundings.
     """
     if not 0 < len(parts) <= 4 or any(each.shape != after.shape for each in (before, parts[0].returned)):
         return None
@@ -119,10 +119,10 @@ def _factors(
 
 
 def _rounding(count: int, unit: float) -> float:
-    """The largest rounding error of a sum, as a share of the sizes of its terms (Higham 2002, chapter 3).
+    """The largest rounding error of a sum, as a share of its terms' absolute values (Higham 2002, chapter 3).
 
     Args:
-        count: Number of roundings that a number goes through on its way into the sum.
+        count: Number of times that a term is rounded on its way into the sum.
         unit: Unit roundoff of the dtype that rounds.
     """
     return count * unit / (1 - count * unit)
@@ -184,7 +184,8 @@ def mlp_facts(outputs: Sequence[Vector], inner: Vector, close: float) -> MlpFact
         close: Largest relative difference of arrays that are the same.
 
     Returns:
-        None if no outputs have the size for one; the activation is empty if none fits, or two of different names do.
+        None if the outputs' sizes fit no MLP. The activation is empty if none matches, or none clearly better than the
+        others.
     """
     size = inner.size
     fitting = [output for output in outputs if output.size == size]

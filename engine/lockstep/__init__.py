@@ -1,1 +1,1 @@
-"""Two models in lockstep: one text, the distributions of both at each token, and how far they are apart."""
+"""Two models over one text: the distributions of both at each token, and how far they are apart."""

@@ -1,6 +1,6 @@
-"""The second model beside the first: loading it, and reading the session's path in both.
+"""The second model: loading it, and reading the session's path in both models.
 
-What was read of a path stays, so that a step costs one forward pass of the second model.
+The part of a path that was read is kept, so that a step costs one forward pass of the second model.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from engine.task import Stopped, Task, never, poll
 from engine.tree import Chunks, chunk_end, chunks_go_on, common_prefix
 
 BATCH = 32
-"""Spans of a record."""
+"""Number of spans in a record."""
 KEPT_BYTES = 64 * 2**20
-"""Bytes of the second model's rows that are kept, as many as the session keeps of the first's by default."""
+"""Bytes of the second model's rows that are kept: the session's default for the first model."""
 ROWS_BYTES = 2**26
 """Maximum bytes of the rows of a chunk: 64 MiB, 110 rows of a vocabulary of 150,000."""
 
@@ -59,10 +59,10 @@ ROWS_BYTES = 2**26
 
 
 class PathRows:
-    """Logits of one model along the path that it follows, which runs in chunks as they are asked for.
+    """Logits of one model along a path, which runs in chunks as they are needed.
 
     Args:
-        runner: Runs the path.
+        runner: Runner of the model.
         vocabulary: Number of values of a row, which bounds the tokens of a chunk.
         budget: Bytes of rows to keep as long as the path continues.
         like: Ends of another path's chunks, so that equal models give equal bits; may grow while this one runs. None
@@ -76,7 +76,7 @@ class PathRows:
         self._most = max(8, ROWS_BYTES // (4 * vocabulary))
         self._kept = KeptLogits(budget)
         self.ids: list[int] = []
-        """The path; the cache holds a beginning of it."""
+        """The path; the cache contains its first tokens."""
         self.chunks: Chunks | None = None
         """Tokens of the path that run in chunks, if the cache's numbers depend on that; None for all."""
         self._stopped: Stopped = never
@@ -86,7 +86,7 @@ class PathRows:
         """Milliseconds of all forward passes, the logits of every token included."""
 
     def follow(self, ids: Sequence[int], chunks: Chunks | None, stopped: Stopped) -> None:
-        """Go to another path: what it has in common with the one before stays.
+        """Go to another path; what it shares with the last one is kept.
 
         Args:
             ids: The whole path (checked by the caller: an id beyond the embedding ends the process).
@@ -104,7 +104,7 @@ class PathRows:
         self._begin()
 
     def _begin(self) -> None:
-        """Run the path from where the cache ends; rows before that can't be asked for."""
+        """Continue the path from the end of the cache; earlier rows are not available."""
         kv = self.runner.kv
         if (
             kv.chunks_matter
@@ -131,7 +131,7 @@ class PathRows:
             self._advance()
         found: Row = self._rows[place - self._first]
         if self._kept.budget:
-            self._kept.put(place, found := found.copy())  # the chunk that it is a part of needn't stay
+            self._kept.put(place, found := found.copy())  # a copy, so that the chunk can be freed
         return found
 
     def _advance(self) -> None:
@@ -152,7 +152,7 @@ class PathRows:
         self.ms += ms
 
     def hold(self) -> Runner:
-        """A runner whose cache holds the whole path; read-only.
+        """A runner whose cache contains the whole path; read-only.
 
         Raises:
             Cancelled: `stopped` returned True.
@@ -173,7 +173,7 @@ class PathReader:
     Args:
         first: The session's model.
         loaded: The other model.
-        by_ids: True if both have the same tokens; otherwise the text is compared between common borders.
+        by_ids: True if both have the same tokens; otherwise the text is compared between common token borders.
         system: System prompt that the second model gets instead of the conversation's; None for the same one.
         title: Difference of the second model from the first.
     """
@@ -182,13 +182,12 @@ class PathReader:
         self.loaded, self.by_ids, self._system, self.title = loaded, by_ids, system, title
         one, other = first.tokens.vocabulary, loaded.tokens.vocabulary
         self.compared = min(one, other) if by_ids and one != other else None
-        """Number of values of both models' rows that belong to tokens of both; None for all of each."""
+        """Number of values of a row that belong to tokens of both models; None for all."""
         self.rows = PathRows(loaded.runner(), other, KEPT_BYTES)
-        """Rows of the second model."""
         self.forget()
 
     def forget(self) -> None:
-        """Read the next path from its beginning: it belongs to another prompt."""
+        """Read the next path from its beginning, since it belongs to another prompt."""
         self._read: tuple[list[int], list[int], list[Span]] = [], [], []
         """Nodes of the last path, the second model's tokens of it, and the spans that were read."""
         self._nodes: list[int] = []
@@ -199,15 +198,15 @@ class PathReader:
         """Read the rest of the path to a node, and both distributions after it.
 
         Args:
-            session: Doesn't change.
+            session: The session, not changed.
             node: A node of its tree.
-            candidates: Number of most probable tokens of each to list.
+            candidates: Number of most probable tokens of each model to list.
             stopped: Polled before each chunk.
 
         Raises:
             StepError: There is no such node, it was computed under interventions, or the second model has no positions
                 for the path.
-            Cancelled: `stopped` returned True; what was emitted stays read.
+            Cancelled: `stopped` returned True; spans that were emitted stay read.
         """
         session.check_node(node)
         session.interventions.refuse(node, "two models are compared")
@@ -223,7 +222,7 @@ class PathReader:
         again.follow(ids, session.tree.chunks(node), stopped)
 
         def first_row(place: int) -> Row:
-            """The row of the first model that the session keeps, else computed again in a pass of its own."""
+            """The first model's row: the session's, if it is kept, or else computed again."""
             row = session.row_at(nodes[place])
             return again.after(place) if row is None else row
 
@@ -247,24 +246,25 @@ class PathReader:
             since, spent, other_spent = end, again.ms, self.rows.ms
 
     def _follow(self, session: Session, node: int, other_ids: list[int], stopped: Stopped) -> None:
-        """Have the rows follow the second model's path of a node."""
+        """Let the rows follow the second model's path to a node."""
         chunks = session.tree.chunks(node) if other_ids == session.tree.tokens(node) else None
         self.rows.follow(other_ids, chunks, stopped)
         self._nodes = session.tree.nodes(node)
 
     def pick(self, session: Session, node: int) -> int:
-        """The token that the sampler takes from the second model's row after a node whose path was read."""
+        """The token that the sampler picks from the second model's row after a node whose path was read."""
         row = self.rows.after(len(self._read[1]) - 1)
         return session.node_reader.sample(node, row, session.settings).sampled.picked
 
     def session(self, session: Session, node: int | None, stopped: Stopped) -> Session:
-        """The session's tree on the second model: views copy its cache and read its rows, and add nothing to the tree.
+        """A session of the second model over the session's tree: views copy its cache and read its rows, and don't
+        change the tree.
 
-        The cache is the one that the paths are read with, so that a path goes through the second model once.
+        It shares the cache that reads the paths, so that a path goes through the second model once.
 
         Args:
-            session: Doesn't change.
-            node: Node to which the cache must hold the path, or a longer one; its row is kept. None for none.
+            session: The session, not changed.
+            node: Node whose path, or a longer one, the cache must contain; its row is kept. None if no path is needed.
             stopped: Polled before each chunk.
 
         Raises:
@@ -307,7 +307,7 @@ class PathReader:
         """The second model's tokens of the text up to a node, and the spans of both.
 
         Raises:
-            StepError: The second model has no positions for it, or its text can't be cut.
+            StepError: The second model has no positions for the path, or its tokenizer changes the text.
         """
         ids, facts = session.tree.tokens(node), self.loaded.facts
         other_ids, spans = ids, one_by_one(len(ids))
@@ -324,7 +324,7 @@ class PathReader:
         return other_ids, spans
 
     def _by_bytes(self, session: Session, ids: list[int]) -> tuple[list[int], list[Span]]:
-        """The path's text as the second model's tokenizer cuts it; the marks before it stay out."""
+        """The second model's tokens of the path's text, without the special tokens before it; and the spans."""
         tokens, other = session.tokens, self.loaded.tokens
         marks = next((place for place, token in enumerate(ids) if not tokens.is_special(token)), len(ids))
         raws = [b""] * marks + [tokens.raw(token) for token in ids[marks:]]
@@ -345,7 +345,8 @@ class PathReader:
     def _prompted(
         self, session: Session, node: int, ids: list[int], system: str
     ) -> tuple[list[int], list[Span]]:
-        """The path after another prompt of the same conversation: compared where both are the same, and after them."""
+        """The path with the second model's prompt of the same conversation; compared where both prompts are the same,
+        and after them."""
         messages, options = session.conversation
         if not messages:
             raise StepError(
@@ -370,10 +371,10 @@ class PathReader:
 
 
 def both_models(context: Context) -> PathReader:
-    """Reads in both models; in a tree that was begun since the last time, from its beginning.
+    """The reader of both models; in a new tree, it reads from the beginning.
 
     Raises:
-        StepError: There is no second one.
+        StepError: There is no second model.
     """
     paths: PathReader | None = context.of_model.get(PathReader)
     if paths is None:
@@ -385,12 +386,7 @@ def both_models(context: Context) -> PathReader:
 
 
 def second_session(context: Context, command: Inside, stopped: Stopped) -> Session:
-    """The current tree on the second model, at the end of the path that a view reads.
-
-    Args:
-        context: Has the session.
-        command: The view.
-        stopped: Polled before each chunk.
+    """A session of the second model over the current tree, at the end of the path that a view reads.
 
     Raises:
         StepError: There is no second model, or the view's token can't be read in it.
@@ -410,7 +406,6 @@ def _drop(context: Context) -> str:
 
 
 def close_lockstep(context: Context, command: protocol.CloseLockstep, task: Task) -> Iterator[Record]:
-    """Drop the second model."""
     yield LockstepClosed(_drop(context))
 
 
@@ -440,23 +435,23 @@ def follow_second(context: Context, command: protocol.FollowSecond, task: Task) 
     yield from take_tokens(session, command.node, [pick], "chosen", task.cancel.is_set)
 
 
-# ---- loading it beside the first ---------------------------------------------------------------
+# ---- loading the second model ------------------------------------------------------------------
 
 BITS = (2, 3, 4, 5, 6, 8)
 GROUP_SIZES = (32, 64, 128)
 OVERHEAD = 1.1
-"""Weights and what runs beside them: KV, buffers; as the models on the disk are judged."""
+"""Factor of the weights' bytes that leaves room for KV and buffers; the same as for models on the disk."""
 
 
 def open_lockstep(context: Context, command: OpenLockstep, task: Task) -> Iterator[Record]:
-    """Load a second model, once there is room for it; the first one's weights are not touched.
+    """Load a second model if there is enough memory; the first model's weights don't change.
 
     Raises:
         LoadError: It can't be loaded, or doesn't fit beside the first; the message says why, the hint what to do.
         Cancelled: The task was cancelled.
     """
     first, cancel = context.model, task.cancel
-    if closed := _drop(context):  # its memory is free before the next one takes more
+    if closed := _drop(context):  # frees its memory before the next one takes more
         yield LockstepClosed(closed)
     _check(first, command)
     shared = command.bits is None and command.against == first.settings

@@ -1,4 +1,5 @@
-"""Spans of a text in two models: common borders, each model's reading of its tokens there, and how far they differ."""
+"""Spans of a text between the token borders that two models share: each model's reading there, and how far they
+differ."""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ from engine.model.tokens import Tokens
 from engine.protocol import Candidate, LockstepSpan
 from engine.sampling.ranking import Row, checked_masses, rank_of, ranked, sum_of_products
 
-# ---- where two cuts of one text have common borders --------------------------------------------
+# ---- common token borders of two tokenizations of a text ---------------------------------------
 
 
 class Span(NamedTuple):
-    """The tokens of both cuts between two borders: places from `first` to before `end`."""
+    """The tokens of both tokenizations between two borders: places from `first` to before `end`."""
 
     first: int
     end: int
@@ -33,13 +34,13 @@ def one_by_one(count: int, other: int = 0) -> list[Span]:
 
 
 def by_bytes(ends: Sequence[int], other_ends: Sequence[int]) -> list[Span]:
-    """The spans between the common borders of two cuts.
+    """The spans between the common borders of two tokenizations.
 
     Args:
-        ends: Bytes of the text up to the end of each token; marks that a tokenizer adds have none.
-        other_ends: The same of the other cut.
+        ends: Bytes of the text up to the end of each token; special tokens that a tokenizer adds have none.
+        other_ends: The same for the other tokenization.
     """
-    # by byte, the tokens before a border there: marks without bytes belong to what is before them
+    # by byte, the number of tokens before that border: special tokens without bytes belong to the text before them
     borders, other_borders = (
         {end: place + 1 for place, end in enumerate(each)} for each in (ends, other_ends)
     )
@@ -54,8 +55,8 @@ def by_bytes(ends: Sequence[int], other_ends: Sequence[int]) -> list[Span]:
 def byte_ends(raws: Sequence[bytes], text: bytes) -> list[int] | None:
     """Bytes of a text up to the end of each of its tokens; None if the tokens don't spell the text.
 
-    Not the text's own are the marks that a tokenizer adds at both ends, and the space that sentencepiece puts before
-    the first word.
+    Special tokens that a tokenizer adds at both ends, and the space that sentencepiece puts before the first word, are
+    not part of the text.
     """
     joined, ends = b"".join(raws), list(accumulate(map(len, raws)))
     starts = [0, *ends]
@@ -69,7 +70,7 @@ def byte_ends(raws: Sequence[bytes], text: bytes) -> list[int] | None:
 def first_difference(one: Tokens, other: Tokens) -> int | None:
     """The first id that is another token in two tokenizers; None if all are the same.
 
-    One may have more rows than the other as long as no token of its own has them: they are padding.
+    One may have more rows than the other if these have no tokens: they are padding.
     """
     for token in range(max(one.vocabulary, other.vocabulary)):
         mine = one.raw(token) if token < one.vocabulary else b""
@@ -80,7 +81,7 @@ def first_difference(one: Tokens, other: Tokens) -> int | None:
 
 
 def leading_marks(tokens: Tokens, ids: Sequence[int]) -> list[int]:
-    """The marks that a tokenizer put before a text: they begin every window of it."""
+    """The special tokens that a tokenizer put before a text; every window of it begins with them."""
     own = next((place for place, token in enumerate(ids) if not tokens.is_special(token)), 0)
     return list(ids[:own])
 
@@ -89,14 +90,14 @@ LEAST_WINDOW = 16
 
 
 def window_size(context_window: int | None, wanted: int | None) -> int:
-    """Number of a model's tokens in a window, the marks among them.
+    """Number of a model's tokens in a window, with special tokens.
 
     Args:
         context_window: The model's context window; None for no bound.
-        wanted: Number of tokens that was asked for; None for all that fit.
+        wanted: Requested number of tokens; None for all that fit.
 
     Raises:
-        PromptError: A window of so few tokens tells nothing.
+        PromptError: The requested window is too short.
     """
     if wanted is not None and wanted < LEAST_WINDOW:
         raise PromptError(f"A window of {wanted} tokens is too short.", f"Give at least {LEAST_WINDOW}.")
@@ -104,20 +105,20 @@ def window_size(context_window: int | None, wanted: int | None) -> int:
 
 
 def windows(spans: Sequence[Span], size: int, other_size: int) -> Iterator[tuple[int, int, int]]:
-    """Cut a text into windows that overlap by half, so that what is scored has at least as much before it.
+    """Split a text into windows that overlap by half, so that scored tokens have about half a window of context.
 
     Args:
         spans: Spans of the whole text.
-        size: Maximum number of the first cut's tokens in a window.
-        other_size: The same of the second cut.
+        size: Maximum number of the first model's tokens in a window.
+        other_size: The same for the second model.
 
     Yields:
-        Of each window the indices of its first span, of the first that wasn't in the window before, and the end: one
-        window if the text fits.
+        For each window the indices of its first span, of the first that wasn't in the window before, and of its end;
+        one window if the text fits.
     """
     first = scored = 0
     while scored < len(spans):
-        end = scored + 1  # a span of more tokens than a window is read all the same
+        end = scored + 1  # a span longer than a window is read, too
         while (
             end < len(spans)
             and spans[end].end - spans[first].first <= size
@@ -130,7 +131,7 @@ def windows(spans: Sequence[Span], size: int, other_size: int) -> Iterator[tuple
             first += 1
 
 
-# ---- how far two distributions over the same tokens are apart, in float64 ----------------------
+# ---- distance of two distributions over the same tokens, in float64 ----------------------------
 
 LogProbs = npt.NDArray[np.float64]
 """Log-probabilities, float64, shape (vocabulary,)."""
@@ -140,7 +141,7 @@ def logprobs_of(logits: Row) -> LogProbs:
     """The float64 log-softmax of a row of logits.
 
     Raises:
-        StepError: The row holds values that are not numbers.
+        StepError: The row contains values that are not numbers.
     """
     wide = checked_masses(logits).logits.astype(np.float64)
     wide -= wide.max()
@@ -151,7 +152,7 @@ def logprobs_of(logits: Row) -> LogProbs:
 def kl_nats(one: LogProbs, other: LogProbs) -> float:
     """KL(P||Q) of two distributions, in nats: the sum of p (ln p - ln q).
 
-    Rounding may leave it some 1e-17 below 0, which is given as 0. It is infinite if Q gives 0 to what P doesn't.
+    If rounding leaves it some 1e-17 below 0, it is 0. It is infinite if a token has a probability of 0 only in Q.
 
     Args:
         one: Log-probabilities of P.
@@ -178,26 +179,26 @@ class SpanReading(NamedTuple):
     """The reading of a span's tokens by one model."""
 
     before: tuple[Row, LogProbs] | None
-    """Logits and their log-softmax before the first of the tokens; None if nothing is before it."""
+    """Logits and their log-softmax before the first of the tokens; None at the beginning of the text."""
     logprob: float | None
-    """Logprob of the scored tokens together."""
+    """Sum of the scored tokens' logprobs."""
     scored: int
     rank: int | None
     """Rank of the first token."""
     entropy_bits: float | None
     candidates: tuple[Candidate, ...]
-    """Most probable tokens before the span."""
+    """Most probable tokens at the span's first place."""
     text: str
 
 
 class Side:
-    """One model along its cut of a text, from the beginning to the end.
+    """One model along its tokens of a text, from the beginning to the end.
 
     Args:
         tokens: Its tokenizer.
         ids: Token ids of the text.
-        after: Returns the logits after the token at a place, float32, shape (vocabulary,); asked for in order.
-        compared: The values of a row up to here belong to tokens of both models; None for all.
+        after: Returns the logits after the token at a place, float32, shape (vocabulary,); called in order.
+        compared: Number of values of a row that belong to tokens of both models; None for all.
         candidates: Number of most probable tokens to list.
         first: Place in the text of the first of `ids`.
     """
@@ -216,11 +217,11 @@ class Side:
         self._place, self._pending = 0, b""
 
     def read(self, begin: int, end: int) -> SpanReading:
-        """Read the tokens from place `begin` to before `end`, or, if there are none, what may follow.
+        """Read the tokens from place `begin` to before `end`; if there are none, only the distribution at `begin`.
 
         Raises:
-            StepError: A row of logits holds values that are not numbers.
-            Cancelled: As `after`.
+            StepError: A row of logits contains values that are not numbers.
+            Cancelled: Raised by `after`.
         """
         begin, end = begin - self._first, end - self._first
         before = logprob = rank = entropy = None
@@ -252,7 +253,7 @@ class Side:
         return SpanReading(before, logprob, scored, rank, entropy, candidates, self._walk(end))
 
     def _walk(self, to: int) -> str:
-        """The characters of the tokens from the last place to another."""
+        """The characters of the tokens from the last place up to `to`."""
         texts = []
         for token in self._ids[self._place : to]:
             text, self._pending = self._tokens.text(token, self._pending)
@@ -269,15 +270,15 @@ def read_span(one: Side, other: Side, span: Span, by_ids: bool, node: int = -1) 
     """Read a span of one text in both models; spans are read in the order of the text.
 
     Args:
-        one: P.
-        other: Q.
-        span: Places in both cuts; an empty one reads what may follow.
+        one: The first model, P.
+        other: The second model, Q.
+        span: Places in both tokenizations; of an empty span only the distributions are read.
         by_ids: True if both have the same tokens, so that their distributions can be compared.
         node: Node of the last token, in a session's tree.
 
     Raises:
-        StepError: A row of logits holds values that are not numbers.
-        Cancelled: As the sides' rows.
+        StepError: A row of logits contains values that are not numbers.
+        Cancelled: Raised by a side's `after`.
     """
     mine, theirs = one.read(span.first, span.end), other.read(span.other_first, span.other_end)
     alone = by_ids and span.end - span.first == span.other_end - span.other_first == 1

@@ -1,4 +1,4 @@
-"""Texts in both models: one that is read in both, window by window, and two that they continue with on their own."""
+"""Texts in both models: a given text, read window by window, and the continuations that both models generate."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ from engine.task import Task, poll
 
 
 def diff_text(context: Context, command: DiffText, task: Task) -> Iterator[Record]:
-    """Read a text in both models, window by window, in caches of their own.
+    """Read a text in both models, window by window, in separate caches.
 
     Raises:
         StepError: There is no second model.
-        PromptError: The text is empty, or a tokenizer doesn't give it back.
-        Cancelled: The task was cancelled; the records so far stand.
+        PromptError: The text is empty, or a tokenizer changes it.
+        Cancelled: The task was cancelled; the records so far stay valid.
     """
     first, second = context.model, both_models(context)
     other, by_ids = second.loaded, second.by_ids
@@ -56,7 +56,7 @@ def diff_text(context: Context, command: DiffText, task: Task) -> Iterator[Recor
     other_ids = ids if by_ids else other.tokens.encode(command.text)
     other.tokens.check(other_ids)
     spans = one_by_one(len(ids)) if by_ids else _by_bytes((first, other), (ids, other_ids), command.text)
-    # the mark that begins a text begins every window; spans by ids count it as a token, those by bytes don't
+    # special tokens before the text begin every window; spans by ids count them as tokens, spans by bytes don't
     marks, other_marks = leading_marks(first.tokens, ids), leading_marks(other.tokens, other_ids)
     size, other_size = (window_size(each.facts.context_window, command.window) for each in (first, other))
     cut = list(windows(spans, size - len(marks), other_size - len(other_marks)))
@@ -64,7 +64,7 @@ def diff_text(context: Context, command: DiffText, task: Task) -> Iterator[Recor
     def opened(
         model: Loaded, shift: int, own: list[int], like: list[int] | None = None
     ) -> tuple[PathRows, Side]:
-        """One model's rows over the tokens of a window, the first of which has the place `shift` in the text."""
+        """One model's rows over the tokens of a window; the first token has the place `shift` in the text."""
         rows = PathRows(model.runner(), model.tokens.vocabulary, like=like)
         rows.follow(own, None, task.cancel.is_set)
         return rows, Side(model.tokens, own, rows.after, second.compared, command.candidates, shift)
@@ -72,7 +72,7 @@ def diff_text(context: Context, command: DiffText, task: Task) -> Iterator[Recor
     kv = other_kv = 0
     for start, scored, stop in cut:
         begin, end = spans[start], spans[stop - 1]
-        # the first window has the marks among its own tokens, whether a span has them or not
+        # the first window's own tokens include the special ones, whether a span has them or not
         shift = other_shift = 0
         own, other_own = ids[: end.end], other_ids[: end.other_end]
         if start:
@@ -96,7 +96,7 @@ def diff_text(context: Context, command: DiffText, task: Task) -> Iterator[Recor
 
 
 def _by_bytes(both: tuple[Loaded, Loaded], texts: tuple[list[int], list[int]], text: str) -> list[Span]:
-    """The spans of a text that both models cut into tokens of their own."""
+    """The spans of a text that the two models tokenize differently."""
     ends = []
     for model, ids in zip(both, texts, strict=True):
         found = byte_ends([model.tokens.raw(token) for token in ids], text.encode())
@@ -112,7 +112,7 @@ def _by_bytes(both: tuple[Loaded, Loaded], texts: tuple[list[int], list[int]], t
 # ---- both continue from one token --------------------------------------------------------------
 
 MEET = 3
-"""Words in a row that both must have before it counts as a meeting: one or two are alike by chance."""
+"""Number of equal words in a row that count as a meeting; one or two may be equal by chance."""
 _WORDS = re.compile(r"\s*\S+|\s+")
 
 
@@ -157,9 +157,9 @@ def _picks(path: Continuation, runner: Runner, row: Row) -> Iterator[int]:
     """Take the tokens that a model picks, until it ends the sequence.
 
     Args:
-        path: Receives the tokens.
-        runner: Its cache holds the path.
-        row: The logits after it.
+        path: Continuation that receives the tokens.
+        runner: Runner whose cache contains the path.
+        row: Logits after the path.
     """
     while True:
         token = path.sample(row).sampled.picked
@@ -171,7 +171,6 @@ def _picks(path: Continuation, runner: Runner, row: Row) -> Iterator[int]:
 
 
 def _ended(path: Continuation) -> bool:
-    """True if a continuation ended its sequence."""
     return path.tree[path.node].token in path.tokens.eos_ids
 
 
@@ -189,7 +188,7 @@ def _diverged(mine: Continuation, theirs: Continuation) -> int | None:
 
 
 def compared(one: str, other: str) -> tuple[WayPart, ...]:
-    """Two texts as the pieces that they have in common and those that they don't, word by word."""
+    """Split two texts, word by word, into the pieces that both have and those that differ."""
     mine, theirs = _WORDS.findall(one), _WORDS.findall(other)
     parts: list[WayPart] = []
     at = at_other = 0

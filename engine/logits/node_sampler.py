@@ -255,8 +255,8 @@ class NodeSampler:
             reroll: The re-roll count of the draw; None for the node's current one.
 
         Raises:
-            StepError: The row holds values that are not numbers, or the grammar became too complex here.
-            SettingsError: The grammar can't be used.
+            StepError: The row contains values that are not numbers, or the grammar became too complex here.
+            SettingsError: The grammar is invalid.
         """
         at, masses = self._tree[node], checked_masses(row)
         begun = time.perf_counter()
@@ -435,7 +435,7 @@ def unpack_vocabulary(record: ModelVocabulary) -> list[bytes]:
 
 
 def _inflated(packed: bytes, tokens: int, most: int, exact: bool = True) -> bytes:
-    """Decompress, but never to more bytes than a record of so many tokens can have."""
+    """Decompress, but never to more bytes than a record with this number of tokens can have."""
     if not 0 < tokens <= MOST_TOKENS:
         raise StepError(
             f"The logits recorded here are of {tokens:,} tokens; at most {MOST_TOKENS:,} are read.", _MEND

@@ -247,11 +247,7 @@ BATCH = 4096
 
 
 class Vocabulary:
-    """The bytes and texts of a model's tokens, in a form for searches; read at the first search.
-
-    Args:
-        tokens: The model's tokens.
-    """
+    """The bytes and texts of a model's tokens, in a form for searches; read at the first search."""
 
     def __init__(self, tokens: TokenTexts) -> None:
         self._tokens = tokens
@@ -304,13 +300,8 @@ class Vocabulary:
                 return sorted(ids)
 
     def distances(self, query: TokenQuery, ids: Sequence[int]) -> list[int]:
-        """Order of the matching tokens: 0 for one that is what was searched, 1 if it is in another case, 2 if it begins
-        with that, 3 otherwise; a space before it does not count. Without a text, 0.
-
-        Args:
-            query: The search.
-            ids: The tokens.
-        """
+        """Sort order of the matching tokens: 0 if a token equals the searched text, 1 if only its case differs, 2 if it
+        begins with the text, 3 otherwise; a leading space is ignored. 0 if the search has no text."""
         parts = [part for part in query.texts if part]
         if not parts:
             return [0] * len(ids)
@@ -336,8 +327,8 @@ def find(
 ) -> TokensFound:
     """Find tokens, with their probabilities after a node from the model and from the sampler.
 
-    The token that is the text comes first, then in another case, then tokens that begin with it, then the others;
-    each by probability.
+    A token that equals the text comes first, then tokens with another case, then tokens that begin with it, then the
+    others; each group by probability.
 
     Args:
         source: Provides tree and rows of logits; not changed.

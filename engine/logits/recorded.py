@@ -1,7 +1,7 @@
-"""Rows of logits that were recorded of a session, and the answers computed from them: no model, no MLX.
+"""Rows of logits recorded from a session, and answers computed from them: no model, no MLX.
 
-The answers are computed by the code that a live session has: `explain`, `what_if`, `expected` and `find`. Nothing but
-the standard library and msgspec is imported until something is asked: a replay without rows does without numpy.
+The answers come from the same functions as in a live session: `explain`, `what_if`, `expected` and `find`. Only the
+standard library and msgspec are imported before the first question: a replay without rows needs no numpy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RecordedTexts:
     """The tokens of a recorded model.
 
     Args:
-        record: Their bytes.
+        record: The tokens' bytes.
         eos_ids: Ids that end the sequence.
 
     Raises:
@@ -62,7 +62,7 @@ class RecordedSource:
     Args:
         facts: Facts about the model.
         vocabulary: Its tokens.
-        settings: Settings in force.
+        settings: Current settings.
     """
 
     def __init__(self, facts: ModelFacts, vocabulary: ModelVocabulary | None, settings: Settings) -> None:
@@ -76,21 +76,18 @@ class RecordedSource:
 
     @cached_property
     def tokens(self) -> RecordedTexts:
-        """The model's tokens."""
         if self.vocabulary is None:
             raise StepError("The model's vocabulary was not recorded.", "Go on live with the model.")
         return RecordedTexts(self.vocabulary, self.facts.eos_ids)
 
     @cached_property
     def node_reader(self) -> NodeSampler:
-        """Sampler after the nodes of the tree."""
         from engine.logits.node_sampler import NodeSampler
 
         return NodeSampler(self.tokens, self.tree, self.pending)
 
     @cached_property
     def search(self) -> Vocabulary:
-        """Searches the model's tokens."""
         from engine.logits.questions import Vocabulary
 
         return Vocabulary(self.tokens)
@@ -99,7 +96,7 @@ class RecordedSource:
         """The logits after a node; None if they weren't recorded.
 
         Raises:
-            StepError: They are damaged.
+            StepError: The recorded logits are damaged.
         """
         from engine.logits.node_sampler import unpack_row
 
@@ -109,7 +106,7 @@ class RecordedSource:
         """Receive an entry of this tree.
 
         Raises:
-            LookupError: It names a node that no earlier entry has.
+            LookupError: The entry names a node that no earlier entry has.
         """
         match value:
             case ModelVocabulary():
@@ -118,7 +115,8 @@ class RecordedSource:
                 self.rows[node] = value
             case Settings():
                 self.settings = value
-                if self.node in self.settings_at:  # the current node was sampled after again with them
+                # the token after the current node was sampled again with them
+                if self.node in self.settings_at:
                     self.settings_at[self.node] = value
             case protocol.PromptOpened(parent=parent):
                 for token in value.tokens:
@@ -145,7 +143,7 @@ class RecordedSource:
                 self.settings_at[self.node] = self.settings
 
     def _add(self, node: int, parent: int, token: int, origin: protocol.Origin, pending: bytes) -> Node:
-        """A node, which is added if it isn't there, and the bytes that it leaves unfinished."""
+        """The node, which is added if it doesn't exist; records the bytes that it leaves unfinished."""
         above = self.nodes[parent]
         if pending:
             self.pending[node] = pending
@@ -163,7 +161,7 @@ class RecordedLogits:
         self._complete = False
         """True if the vocabulary was recorded, too."""
         self._waiting: list[Record | Settings | LoadSettings] = []
-        """Entries since the last question: if no row comes, no tree is built of them."""
+        """Entries since the last question: if there are no rows, no tree is built from them."""
 
     def take(self, value: Record | Settings | LoadSettings) -> None:
         """Receive an entry, in the order of the recording."""
@@ -188,10 +186,11 @@ class RecordedLogits:
         return False
 
     def question(self, command: Command) -> Callable[[Callable[[], bool]], Record]:
-        """The function that answers a command for which `answers` is True, given one that is True once it is cancelled.
+        """Return a function that answers a command for which `answers` is True; its argument returns True once the
+        command is cancelled.
 
-        It may be called in another thread; those of several questions are called one after another, in their order. It
-        raises as a live session does, and any exception if the record doesn't hold together.
+        It may be called in another thread; the functions of several questions are called one after another, in their
+        order. It raises the errors of a live session, or any exception if the recording is inconsistent.
         """
         waiting, self._waiting = self._waiting, []
 

@@ -1,4 +1,5 @@
-"""The gain and the cost of KV caches: a race with one against none, and quantized ones against the model's own type."""
+"""The gain and the cost of KV caches: decoding with and without one, and quantized caches compared with the model's own
+dtype."""
 
 from __future__ import annotations
 
@@ -235,8 +236,8 @@ def _run(
     Args:
         runner: A runner with an empty cache.
         ids: The path.
-        chunks: The stretches of it that run in chunks.
-        detail: Words for the progress.
+        chunks: Parts of the path that run in chunks.
+        detail: Description for the progress records.
         stopped: Polled before each chunk and token.
 
     Returns:
@@ -263,7 +264,7 @@ def _group(kinds: Set[str], sizes: Set[int], wanted: int | None) -> tuple[int | 
     Args:
         kinds: Names of the kinds of cache.
         sizes: Head sizes of those that can be quantized.
-        wanted: The group size that was asked for; None for the first that divides the head sizes.
+        wanted: The requested group size; None for the first that divides the head sizes.
     """
     if not sizes:
         names = ", ".join(sorted(kinds))

@@ -162,8 +162,8 @@ def places(model: Any, vocabulary: int) -> dict[int, FencedPlace]:
     """The parts of a model by the `id()` of their modules.
 
     Args:
-        model: As mlx_lm loads it.
-        vocabulary: Number of rows of its embedding: a projection to so many numbers is the head.
+        model: The model as mlx_lm loads it.
+        vocabulary: Number of rows of its embedding: a projection to that size is the head.
     """
     names = {id(module): name for name, module in model.named_modules()}
     parts: dict[int, FencedPlace] = {}
@@ -199,7 +199,7 @@ def fences(
     """Install fences around a model's parts; they are removed on exit, also after an exception.
 
     Args:
-        model: As mlx_lm loads it.
+        model: The model as mlx_lm loads it.
         places: Its parts, by the `id()` of their modules.
         pending: Returns arrays of a part that its result doesn't depend on, such as recurrent states.
 

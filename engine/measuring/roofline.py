@@ -246,11 +246,7 @@ class Weights(Struct, frozen=True):
 
 
 def weights_of(model: Any) -> Weights:
-    """Count the weights of a model, module by module.
-
-    Args:
-        model: The model, as mlx_lm loads it.
-    """
+    """Count the weights of a model, module by module."""
     tied, chosen = _heads(model), _chosen(model)
     parameters = read = experts = 0
     for _, module in model.named_modules():

@@ -1,8 +1,8 @@
 """The models on this disk: where they are found, their facts, and whether they fit in memory.
 
-Places are the hub's cache, LM Studio's folders, given directories and the models that were used last. Facts are read
-from config.json and the headers of the weights, of regular files alone. Directories are searched no deeper than models
-are stored, so that a link back into one of them ends the search.
+Places are the hub's cache, LM Studio's folders, given directories and recently used models. Facts are read from
+config.json and the headers of the weights, only from regular files. Directories are searched no deeper than models are
+stored, so that the search ends even if a link leads back.
 """
 
 from __future__ import annotations
@@ -42,55 +42,50 @@ from engine.model.download import hub_cache
 
 Source = Literal["bundled", "recent", "given", "hub", "LM Studio"]
 WORKING_SHARE = 1.1
-"""Memory of a loaded model, in bytes of its weights: beside these the program and a chunk's activations take some."""
+"""Memory of a loaded model as a multiple of its weights: the program and a chunk's activations take some, too."""
 
 
 class StoredWeights(Struct, frozen=True):
     """The facts of a model's weights, from the headers of its files."""
 
     parameters: int
-    """A quantized weight counts as the numbers that it stands for."""
+    """Number of parameters; a quantized weight counts as the numbers packed in it."""
     size: int
     """Bytes of all tensors."""
     bits: tuple[int, ...]
     """Bits of quantized weights, those of most parameters first; empty if none are quantized."""
     group_size: int | None
-    """Numbers that share a scale, where they do."""
+    """Number of weights that share a scale; None if none are quantized in groups."""
     dtype: str
-    """`BF16` and the like: of the scales, or of most weights that are not quantized."""
+    """Dtype, such as `BF16`, of the scales, or else of most weights that are not quantized."""
 
     @property
     def bits_a_parameter(self) -> float:
-        """Bits that a parameter takes on the average, its share of the scales with it."""
+        """Average number of bits per parameter, with the scales."""
         return self.size * 8 / self.parameters if self.parameters else 0.0
 
 
 class KVSize(Struct, frozen=True):
-    """Bytes of the KV cache, in the type of the files."""
+    """Bytes of the KV cache, in the dtype of the files."""
 
     growing: int
-    """Added by every token, in the layers that keep all of them."""
+    """Bytes per token, in the layers that keep all tokens."""
     windowed: int = 0
-    """Added by every token up to `window`, in the layers that keep the last ones alone."""
+    """Bytes per token up to `window` tokens, in the layers that only keep the last ones."""
     window: int = 0
-    """Tokens."""
+    """Number of tokens that these layers keep."""
 
     def at(self, tokens: int) -> int:
-        """Bytes after so many tokens."""
+        """Bytes after this number of tokens."""
         return self.growing * tokens + self.windowed * min(tokens, self.window)
 
     def tokens_in(self, room: int, most: int) -> int:
-        """The number of tokens that fit in some bytes.
-
-        Args:
-            room: Bytes.
-            most: Tokens at most.
-        """
+        """The number of tokens, at most `most`, that fit in `room` bytes."""
         return bisect_right(range(most + 1), room, key=self.at) - 1
 
 
 class DiskModel(Struct, frozen=True):
-    """One model of a list."""
+    """One model in the list."""
 
     name: str
     """A hub id, or the last parts of the path; not yet printable."""
@@ -102,7 +97,7 @@ class DiskModel(Struct, frozen=True):
     """`model_type` of its config.json, empty if it can't be read; not yet printable."""
     layers: int | None = None
     context: int | None = None
-    """Tokens, None if the config states none."""
+    """Context window in tokens; None if the config doesn't have it."""
     size: int = 0
     """Bytes of its weights' files."""
     weights: StoredWeights | None = None
@@ -111,9 +106,9 @@ class DiskModel(Struct, frozen=True):
     known: bool | None = None
     """True if mlx_lm has this family; None if mlx_lm isn't installed."""
     problem: str = ""
-    """Why it can't be loaded, and what to do about it: a sentence or two; not yet printable. Empty where it can be."""
+    """Why it can't be loaded, and what to do about it: a sentence or two; not yet printable. Empty if it can be."""
     incomplete: bool = False
-    """True if files of it are missing."""
+    """True if some of its files are missing."""
     notes: tuple[str, ...] = ()
     """Sentences about it; not yet printable."""
 
@@ -124,7 +119,7 @@ class DiskModel(Struct, frozen=True):
 
     @property
     def spec(self) -> str:
-        """The name that opens it: its path, `pocket`, or its hub id if files of it are missing; empty if none does."""
+        """The name to open it by: its path, `pocket`, or its hub id if files are missing; empty if it can't be."""
         if self.downloads:
             return self.hub_id
         if self.problem:
@@ -141,13 +136,13 @@ class DiskModel(Struct, frozen=True):
         return self.weights.dtype.lower()
 
     def fits(self, available: int | None) -> int | None:
-        """Tokens of context that fit in memory beside the weights, 0 if the weights don't: an estimate.
+        """Estimate of the tokens of context that fit in memory with the weights; 0 if the weights don't fit.
 
         Args:
             available: Bytes of memory that a program can take.
 
         Returns:
-            None if it isn't known.
+            The number of tokens; None if it isn't known.
         """
         if available is None or self.weights is None:
             return None
@@ -161,17 +156,17 @@ class DiskModel(Struct, frozen=True):
 
 Entries = Mapping[str, TensorEntry]
 FLOATS = {"F16": 2, "BF16": 2, "F32": 4, "F64": 8}
-"""Bytes of the types that a cache can have."""
+"""Size in bytes of the dtypes that a cache can have."""
 BITS, GROUPS = (2, 3, 4, 5, 6, 8), (64, 32, 128, 16)
 MX_FORMATS = {64: (4, 16), 128: (4, 32), 256: (8, 32)}
-"""nvfp4, mxfp4 and mxfp8: bits and group size by their product, where scales are bytes."""
+"""Bits and group size of nvfp4, mxfp4 and mxfp8, whose scales are bytes, by the product of both."""
 _NO_PARAMETER = (
     ".scales", ".biases", ".qzeros", ".g_idx", ".weight_scale", ".weight_scale_inv", ".weight_scale_2", ".input_scale",
     ".inv_freq", "_scales", "_scale_inv",
 )  # fmt: skip
-"""Ends of the names of tensors that belong to a weight and are no parameters of their own."""
+"""Ends of the names of tensors that belong to a weight and don't count as parameters."""
 _BYTES_OF_TWO = "_blocks"
-"""End of the names of tensors that hold two numbers a byte: mxfp4 as on the hub."""
+"""End of the names of tensors with two numbers per byte: mxfp4 as on the hub."""
 
 
 def stored_weights(entries: Entries, config: Mapping[str, Any]) -> StoredWeights:
@@ -214,8 +209,8 @@ def stored_weights(entries: Entries, config: Mapping[str, Any]) -> StoredWeights
 def _packed(entries: Entries, quantization: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     """Bits and group size of each quantized weight of mlx, by its name.
 
-    The columns of a weight, 32 / bits numbers each, and those of its scales, one a group, give the product of both. The
-    config divides it; where its group size doesn't, mlx's own choice of 64 is the likeliest.
+    A column of a weight has 32 / bits numbers, and there is a scale per group: the numbers of columns of both give the
+    product of bits and group size. The config's group size divides it; if not, mlx's default of 64 is the likeliest.
     """
     found = {}
     for name, entry in entries.items():
@@ -234,8 +229,8 @@ def _packed(entries: Entries, quantization: Mapping[str, Any]) -> dict[str, tupl
     return found
 
 
-# ---- bytes of the KV cache a token, from config.json -------------------------------------------
-# tests/engine/models_on_disk/test_reading.py holds the figures against caches of mlx_lm's families.
+# ---- bytes of the KV cache per token, from config.json -----------------------------------------
+# tests/engine/models_on_disk/test_reading.py compares the figures with caches of mlx_lm's families.
 
 KEEP_ALL = frozenset({
     "afm7", "apertus", "bailing_moe", "cohere", "deepseek", "deepseek_v2", "dots1", "ernie4_5", "ernie4_5_moe",
@@ -245,18 +240,18 @@ KEEP_ALL = frozenset({
     "phimoe", "qwen2", "qwen2_5_vl", "qwen2_moe", "qwen2_vl", "qwen3", "qwen3_moe", "qwen3_vl", "qwen3_vl_moe",
     "seed_oss", "smollm3", "solar_open", "stablelm", "starcoder2", "telechat3",
 })  # fmt: skip
-"""Families all of whose layers keep the keys and values of all tokens."""
+"""Families in which every layer keeps the keys and values of all tokens."""
 BY_KIND = frozenset({
     "afmoe", "cohere2", "exaone4", "exaone_moe", "gear", "gemma3", "gemma3_text", "gemma3n", "gemma4",
     "gemma4_text", "gemma4_unified", "gpt_oss", "granitemoehybrid", "iquestcoder", "laguna", "lfm2", "lfm2_moe",
     "llama", "llava", "mellum", "ministral3", "mistral", "mistral3", "muse_glimmer", "olmo3", "olmo_hybrid",
     "pixtral", "plamo3", "qwen3_5", "qwen3_5_moe", "qwen3_next", "spark2_5", "step3p5", "xverse",
 })  # fmt: skip
-"""Families whose layers are of kinds, which the config lists: all tokens, a window, or no keys and values."""
+"""Families with layers of several kinds, given in the config: keys and values of all tokens, of a window, or none."""
 UNGROUPED = frozenset({"gpt2", "gpt_neox", "gptj", "phi-msft", "phixtral", "qwen", "talkie"})
-"""Families that keep all tokens, and keys and values for each head of the queries."""
+"""Families that keep all tokens, with keys and values for each query head."""
 LATENT = {"deepseek_v3", "glm4_moe_lite", "joyai_llm_flash", "kimi_k2", "kimi_k25", "kimi_vl", "mistral4"}
-"""Families that keep what the keys and values of all heads are made from."""
+"""Families that keep a latent vector per token, from which the keys and values of all heads are computed."""
 RECURRENT = frozenset({"falcon_mamba", "mamba", "mamba2", "rwkv7"})
 """Families without keys and values."""
 MOST_LAYERS = 10_000
@@ -267,19 +262,19 @@ LEFT_OUT: Mapping[str, Mapping[str, int]] = {
     "gemma3_text": {**_GEMMA3, "num_attention_heads": 4, "num_key_value_heads": 1},
     **{name: {"full_attention_interval": 4} for name in ("qwen3_5", "qwen3_5_moe", "qwen3_next")},
 }
-"""Numbers that configs on the hub leave out, and mlx_lm then uses."""
+"""mlx_lm's defaults for numbers that configs on the hub leave out."""
 
 
 def kv_size(family: str, config: Mapping[str, Any], dtype: str) -> KVSize | None:
-    """Bytes a token of all layers together.
+    """Bytes per token of all layers together.
 
     Args:
-        family: Its name in mlx_lm.
+        family: Name of the model's family in mlx_lm.
         config: Its config.json, or the text model's part of it.
-        dtype: The type that it computes in.
+        dtype: Dtype of the cache, such as `BF16`.
 
     Returns:
-        None if the family is none of the above, or the config lacks a number.
+        The sizes; None if the family is not listed above, or the config lacks a number.
     """
     config = {**LEFT_OUT.get(family, {}), **config}
     layers = number(config, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -311,7 +306,7 @@ def kv_size(family: str, config: Mapping[str, Any], dtype: str) -> KVSize | None
 
 
 def _kinds(config: Mapping[str, Any], layers: int) -> list[Any]:
-    """The kinds of the layers, listed, or by a pattern that says which of them keep all tokens."""
+    """The kinds of the layers, from a list, or from a pattern of the layers that keep all tokens."""
     listed, pattern = config.get("layer_types"), config.get("sliding_window_pattern")
     if isinstance(listed, list):
         return listed
@@ -325,12 +320,12 @@ def _kinds(config: Mapping[str, Any], layers: int) -> list[Any]:
 
 
 def number(config: Mapping[str, Any], *names: str) -> int:
-    """The first of some fields that is a positive number, 0 if none is."""
+    """The first of some fields that is a positive integer; 0 if there is none."""
     values = (config.get(name) for name in names)
     return next((value for value in values if type(value) is int and 0 < value <= WIDEST), 0)
 
 
-# ---- the families that mlx_lm knows, read off its sources: importing it takes a second, and MLX with it ----
+# ---- the families that mlx_lm knows, read from its sources: importing it takes a second, and imports MLX ----
 
 _MODEL = re.compile(r"^class Model\b|^from \.\w+ import .*\bModel\b", re.MULTILINE)
 DEQUANTIZE = frozenset({
@@ -364,27 +359,27 @@ def known_family(family: str) -> bool | None:
 # ---- models ------------------------------------------------------------------------------------
 
 FILES = 10_000
-"""Entries of a directory that are looked at, at most."""
+"""Largest number of entries that are read of a directory."""
 VALUES = 100_000
-"""Values of a config at most, an object counted as four; 7,000 were seen in a config that quantizes modules each its
-own way."""
+"""Largest number of values of a config, with an object counted as four; a config that quantizes each module in its own
+way had 7,000."""
 INDEX = "model.safetensors.index.json"
 _PART = re.compile(r"model.*-(\d{1,6})-of-(\d{1,6})\.safetensors")
 
 
 def read_model(model: DiskModel) -> DiskModel:
-    """Read all that is known of a model.
+    """Read the facts of a model; contents of files never raise.
 
     Args:
-        model: Where it is, and its name.
+        model: The model's name and place.
 
     Returns:
-        It with its facts, or with the reason that it can't be read. Never raises for what a file holds.
+        The model with its facts, or with the reason why it can't be loaded.
     """
     facts: dict[str, Any] = {"notes": model.notes}
     try:
         _fill(facts, model.path)
-    except LoadError as error:  # the path, which stands beside the problem, is left out
+    except LoadError as error:  # without the path, which is shown next to the problem
         problem = str(error).replace(f"{model.path}/", "").replace(f"weights in {model.path}", "weights")
         facts["problem"] = problem.replace(f"{model.path} ", "It ")
     except OSError as error:
@@ -393,10 +388,10 @@ def read_model(model: DiskModel) -> DiskModel:
 
 
 def _fill(facts: dict[str, Any], path: Path) -> None:
-    """Put in the facts of a model, as fields of `DiskModel`.
+    """Add the facts of a model, as fields of `DiskModel`.
 
     Raises:
-        LoadError: It can't be loaded; what is known of it is in.
+        LoadError: It can't be loaded; the facts known so far are added.
         OSError: Its directory can't be read.
     """
     with os.scandir(path) as entries:
@@ -449,7 +444,8 @@ def _fill(facts: dict[str, Any], path: Path) -> None:
 
 
 def _missing(path: Path, names: frozenset[str], weights: set[str]) -> str:
-    """A sentence about missing files: weights that the index names, else that their own names count."""
+    """A sentence about missing files: weights that the index names, or else that their own names count; or the
+    tokenizer. Empty if none are missing."""
     wanted: set[str] = set()
     for match in filter(None, map(_PART.fullmatch, sorted(weights))):
         if (count := int(match[2])) <= FILES:
@@ -472,17 +468,17 @@ def _missing(path: Path, names: frozenset[str], weights: set[str]) -> str:
 VARIABLE = "INSPECTOR_MODELS"
 """Environment variable: directories of models, separated as in PATH."""
 DEPTH = 2
-"""Directories below a given one in which models are looked for: publisher/model."""
+"""Number of levels below a directory that are searched for models: publisher/model."""
 MOST = 5000
-"""Models of a list at most."""
+"""Largest number of models in the list."""
 _REPOSITORY = "models--"
 
 
 def check_typed(spec: str) -> None:
-    """Refuse what was typed as a model's name if it is a directory that can't be loaded.
+    """Refuse a typed name of a model if it is a directory that can't be loaded.
 
     Raises:
-        LoadError: With what is missing.
+        LoadError: The directory can't be loaded; the message says what is missing.
         PathError: No file can have that name.
     """
     if (path := directory.named(spec)) is not None:
@@ -492,15 +488,15 @@ def check_typed(spec: str) -> None:
 def listed(
     directories: Sequence[str] = (), recent: Sequence[str] = (), stopped: Callable[[], bool] = lambda: False
 ) -> Iterator[DiskModel]:
-    """Read every model: the bundled one, those used last, those of given directories, the hub's, LM Studio's.
+    """Read all models: the bundled one, recently used ones, those in given directories, the hub's, LM Studio's.
 
     Args:
-        directories: Those that the user gave; if there are any, nothing else is looked at.
-        recent: Paths of models that were used last.
-        stopped: Polled before each model: whether to end here.
+        directories: Directories that the user gave; if there are any, nothing else is searched.
+        recent: Paths of recently used models.
+        stopped: Polled before each model.
 
     Yields:
-        Each with its facts, as soon as it was read.
+        Each model with its facts, as soon as it was read.
     """
     for place in islice(all_places(directories, recent), MOST):
         if stopped():
@@ -509,11 +505,11 @@ def listed(
 
 
 def all_places(directories: Sequence[str] = (), recent: Sequence[str] = ()) -> Iterator[DiskModel]:
-    """Find every model, with its name and its path alone; each once, if two ways lead to it.
+    """Find all models, with only their names and paths; each only once, even if several paths lead to it.
 
     Args:
-        directories: Those that the user gave; if there are any, nothing else is looked at.
-        recent: Paths of models that were used last.
+        directories: Directories that the user gave; if there are any, nothing else is searched.
+        recent: Paths of recently used models.
     """
     seen: set[str] = set()
     for model in _places(directories, recent):
@@ -539,7 +535,7 @@ def _places(directories: Sequence[str], recent: Sequence[str]) -> Iterator[DiskM
 
 
 def _is_bundled(path: Path) -> bool:
-    """True if a directory has the bundled model's weights: that of another installation of the program."""
+    """True if a directory has the bundled model's weights, as in another installation of the program."""
     name = "model.safetensors"
     try:
         return filecmp.cmp(path / name, pocket.directory() / name, shallow=False)
@@ -548,7 +544,7 @@ def _is_bundled(path: Path) -> bool:
 
 
 def _path(text: str) -> Path:
-    return Path(os.path.expanduser(text))  # unlike Path's own it leaves the name of an unknown user
+    return Path(os.path.expanduser(text))  # unlike Path's own, it keeps the name of an unknown user
 
 
 def _below(path: Path, source: Source, depth: int) -> Iterator[DiskModel]:
@@ -556,8 +552,8 @@ def _below(path: Path, source: Source, depth: int) -> Iterator[DiskModel]:
 
     Args:
         path: The directory.
-        source: How it is found; if it was given, it is worth a line that there is no model.
-        depth: How far down.
+        source: How it was found; a given directory without a model is listed with that problem.
+        depth: Number of levels to search below it.
     """
     given = source == "given" and depth == DEPTH
     try:
@@ -581,14 +577,14 @@ def _below(path: Path, source: Source, depth: int) -> Iterator[DiskModel]:
             yield first
             yield from below
         elif any(name.endswith((".gguf", ".safetensors")) for name in names):
-            yield _at(path, source)  # of another program: it is listed with why it can't be loaded
+            yield _at(path, source)  # another program's: listed with the reason why it can't be loaded
         elif given:
             problem = "There is no model in it. Give a directory that holds some."
             yield replace(_at(path, source), problem=problem)
 
 
 def _at(path: Path, source: Source) -> DiskModel:
-    """A model in a directory, named by its last two parts, or as the hub names the snapshot that it is."""
+    """A model in a directory, named by the last parts of its path, or by its hub id if it is a snapshot of the hub."""
     repository = path.parent.parent.name
     if path.parent.name == "snapshots" and repository.startswith(_REPOSITORY):
         return DiskModel(_hub_id(repository), path, source, _hub_id(repository))
@@ -600,7 +596,7 @@ def _at(path: Path, source: Source) -> DiskModel:
 
 
 def _repository(path: Path, source: Source) -> DiskModel:
-    """A repository of the hub's cache: the snapshot that `main` means, else the latest."""
+    """A repository of the hub's cache: the snapshot that `main` points to, or else the latest."""
     model = DiskModel(_hub_id(path.name), path, source, _hub_id(path.name))
     parts = sum(name.endswith(".incomplete") for name in _names(path / "blobs"))
     unfinished = f" ({parts} {'file' if parts == 1 else 'files'} in part)" if parts else ""

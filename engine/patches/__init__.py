@@ -1,4 +1,4 @@
-"""Patches of other people's libraries, one file each: its reason, the measured gain, and what upstream could do.
+"""Patches of other libraries, one file each: its reason, the measured gain, and what upstream could do.
 
 No other module of the engine replaces a function of MLX, mlx_lm or transformers for good.
 """
@@ -12,6 +12,6 @@ VARIABLE = "INSPECTOR_PATCHES"
 
 
 def allowed(name: str) -> bool:
-    """True if the environment allows the patch of this name, which is that of its module."""
+    """True if the environment allows the patch with this name, the name of its module."""
     value = os.environ.get(VARIABLE, "").strip()
     return not value or name in [each.strip() for each in value.split(",")]

@@ -1,16 +1,16 @@
 """A fast BLAS for MLX on a Linux CPU.
 
-Reason: MLX's wheel for Linux brings the reference BLAS. Gain on a Linux CPU: a step 2 times, a product of matrices 25
-times as fast. Upstream: no issue is known; a wheel that is linked to OpenBLAS would replace this file.
+Reason: MLX's wheel for Linux bundles the reference BLAS. Gain on a Linux CPU: a step is 2 times as fast, a product of
+matrices 25 times. Upstream: no issue is known; a wheel that is linked to OpenBLAS would replace this file.
 
-MLX's library `libmlx.so` calls three functions of a BLAS, each through a slot of the dynamic linker that holds an
-address. The slots get the addresses of another library's functions. Loading a library before MLX with RTLD_GLOBAL
+MLX's library `libmlx.so` calls three functions of a BLAS, each through an address in a slot of the dynamic linker. This
+patch writes the addresses of another library's functions into the slots. Loading a library before MLX with RTLD_GLOBAL
 instead would replace the BLAS of the whole process, also for packages whose integers have another size; and
 `scipy-openblas32`, the one on PyPI, has a prefix before its names, so that it can't be used that way.
 
-Before anything is written, the slots must lie in writable memory and hold addresses of code, and the other library must
-have all three functions, with integers of 32 bits. Afterwards products of several forms are compared with those of the
-BLAS that MLX brings. After any failure the slots get their old values back.
+Before anything is written, the slots must be in writable memory and contain addresses of code, and the other library
+must have all three functions, with 32-bit integers. Afterwards products of several forms are compared with those of the
+bundled BLAS. After any failure the slots get their old values back.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ _PRODUCTS: dict[str, list[tuple[tuple[int, ...], str]]] = {
     "products of parts of matrices": [((2, 26, 33, 17), "part")],
     "multiples of products": [((12, 20, 9), "scaled")],
 }
-"""Products that are checked, as shapes (..., rows, inner, columns) and forms: `a` and `b` are stored transposed, `part`
-takes both from larger matrices, `scaled` is a multiple of the product added to a multiple of a third matrix."""
+"""Products to check, as shapes (..., rows, inner, columns) and forms: `a` and `b` are stored transposed, `part` takes
+both from larger matrices, `scaled` adds a multiple of the product to a multiple of a third matrix."""
 
 
 class BlasError(Exception):
-    """A library can't serve MLX; the message says why, in part of a sentence."""
+    """A library can't serve MLX; the message is the reason, as part of a sentence."""
 
 
 class Blas(Struct, frozen=True):
     """The library that multiplies matrices."""
 
     name: str = ""
-    """Name and version; empty for the BLAS that MLX brings."""
+    """Name and version; empty for the BLAS that MLX bundles."""
     notes: tuple[str, ...] = ()
     """Sentences that say why no fast library could be used."""
 
@@ -64,11 +64,11 @@ def install(choice: str = "auto") -> Blas:
     """Let a fast library compute MLX's matrix products on the CPU; call it from the thread that owns MLX.
 
     Args:
-        choice: `auto` for the first of `scipy-openblas32` and the system's OpenBLAS or BLIS that works, unless the
-            variable INSPECTOR_BLAS of the environment says `bundled`, which is the BLAS that MLX brings.
+        choice: `auto` for the first of `scipy-openblas32` and the system's OpenBLAS or BLIS that works; `bundled` for
+            the BLAS that MLX bundles, as if the environment variable INSPECTOR_BLAS is `bundled`.
 
     Returns:
-        The library that serves MLX from now on.
+        The library that MLX uses from now on.
     """
     if sys.platform != "linux" or mx.default_device() != mx.Device(mx.cpu):
         return Blas()
@@ -82,7 +82,7 @@ def install(choice: str = "auto") -> Blas:
             return Blas(_serve(path))
         except (BlasError, OSError, AttributeError) as error:
             _undo.close()
-            # what the linker says begins with the path
+            # the linker's message begins with the path
             reasons.append(str(error) if isinstance(error, OSError) else f"{path}: {error}")
     causes = "; ".join(reasons) or "no fast one is installed (pip install scipy-openblas32)"
     return Blas(notes=(f"Matrices are multiplied by the BLAS that MLX brings, which is slow: {causes}.",))
@@ -103,18 +103,19 @@ def candidates() -> Iterator[str]:
 
 
 _checked = set[str]()
-"""Libraries that have passed the checks, which take 20 ms: a process keeps a library that it has opened."""
+"""Libraries that passed the checks, which take 20 ms: one check is enough, since a process keeps an opened library."""
 _undo = ExitStack()
-"""Writes into the slots what stood there before."""
+"""Restores the old addresses in the slots."""
 
 
 def _serve(path: str) -> str:
     """Point the slots at a library, check its products, and return its name.
 
-    It computes in one thread: more of them take cores from the screen, and wait for one another on a busy machine.
+    The library computes in one thread: more threads take cores from the screen, and wait for each other on a busy
+    machine.
     """
     library = ctypes.CDLL(path)
-    prefixes = ("", "scipy_")  # the second one is that of the PyPI wheel
+    prefixes = ("", "scipy_")  # the second is the PyPI wheel's
     whole = (each for each in prefixes if all(hasattr(library, each + name) for name in FUNCTIONS))
     if (prefix := next(whole, None)) is None:
         raise BlasError(f"it lacks {', '.join(FUNCTIONS)}")
@@ -187,7 +188,7 @@ def mlx_slots() -> list[ctypes.c_uint64]:
 
 
 def _in_memory(addresses: Sequence[int], rights: str) -> bool:
-    """True if all addresses lie in memory of this process that has some rights: `rw` or `x`."""
+    """True if all addresses are in memory of this process with these rights: `rw` or `x`."""
     parts = [re.split("[- ]", line, maxsplit=2) for line in Path("/proc/self/maps").read_text().splitlines()]
     ranges = [range(int(begin, 16), int(end, 16)) for begin, end, found in parts if rights in found[:4]]
     return all(any(address in each for each in ranges) for address in addresses)
@@ -197,7 +198,7 @@ def _in_memory(addresses: Sequence[int], rights: str) -> bool:
 
 
 def _products() -> Iterator[tuple[str, mx.array, mx.array]]:
-    """Products in each type, as MLX computes them now: name, values, and the same sums of absolute values."""
+    """Products in each dtype, as MLX computes them now: name, values, and the sums of the terms' absolute values."""
     for dtype, (name, forms) in product((mx.float32, mx.float64, mx.complex64), _PRODUCTS.items()):
         for (*batch, rows, inner, columns), form in forms:
             a = _matrix("a", (*batch, rows, inner), dtype, form)
@@ -225,11 +226,11 @@ def _matrix(name: str, shape: tuple[int, ...], dtype: mx.Dtype, form: str = "") 
 def _check(expected: list[tuple[str, mx.array, mx.array]], gemm: int) -> None:
     """Compare MLX's products with those of its own BLAS, and refuse a library that reads the memory of a result.
 
-    CBLAS says that with beta 0 it is not read. Libraries that multiplied it by 0 instead left NaN where NaN was; some
-    did so in the product of a matrix and a vector alone. MLX hands over memory as it comes.
+    According to CBLAS, it must not be read if beta is 0. Libraries that multiply it by 0 instead leave NaN where NaN
+    was; some only do so in the product of a matrix and a vector. MLX passes uninitialized memory.
 
     Args:
-        expected: Those of its own BLAS, as of `_products`.
+        expected: Products of MLX's own BLAS, from `_products`.
         gemm: Address of the library's `cblas_sgemm`, which is called directly.
 
     Raises:

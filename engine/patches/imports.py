@@ -1,10 +1,10 @@
 """mlx_lm without transformers and huggingface_hub.
 
-Reason: mlx_lm's package imports both, and a model that lies in a directory with a plain `tokenizer.json` needs neither.
-Gain: 1.25 s of a start. Upstream: no issue is known; lazy imports in mlx_lm would replace this file.
+Reason: mlx_lm's package imports both, and a model in a directory with a plain `tokenizer.json` needs neither. Gain: a
+start takes 1.25 s less. Upstream: no issue is known; lazy imports in mlx_lm would replace this file.
 
 While mlx_lm is imported, stubs stand in for both libraries. The first use of a stub, or `complete`, imports mlx_lm's
-modules again with the real ones. Other code that imports transformers or huggingface_hub gets the real ones always.
+modules again with the real ones. Other code that imports transformers or huggingface_hub always gets the real ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from engine.patches import allowed
 
 _STUBS = ("transformers", "transformers.tokenization_utils_base", "huggingface_hub")
 _MODULES = ("mlx_lm.tokenizer_utils", "mlx_lm.utils", "mlx_lm.generate", "mlx_lm")
-"""Modules of mlx_lm that get something from the stubs, in an order in which they can be reloaded."""
+"""Modules of mlx_lm that import from the stubs, in an order in which they can be reloaded."""
 
 
 class _Stub:

@@ -1,14 +1,14 @@
-"""One row times a matrix by a product of a matrix and a vector, on a Linux CPU with x86-64.
+"""One row times a matrix, computed as the product of a matrix and a vector, on a Linux CPU with x86-64.
 
 Reason: a decode step multiplies one row of activations by each weight. OpenBLAS on x86-64 treats that as a product of
-two matrices and copies the weight into blocks first: 17.8 ms for one row by 768 x 32,000, where its product of a matrix
-and a vector takes 7.6. Gain: a decode step of the bundled model takes 0.5 to 0.75 of the time. Upstream: no issue is
-known; OpenBLAS does the same by itself on ARM, and MLX could call `cblas_sgemv` for one row.
+two matrices and copies the weight into blocks first: 17.8 ms for one row by 768 x 32,000; its product of a matrix and a
+vector takes 7.6. Gain: a decode step of the bundled model takes 0.5 to 0.75 of the time. Upstream: no issue is known;
+OpenBLAS does the same by itself on ARM, and MLX could call `cblas_sgemv` for one row.
 
-MLX multiplies in threads of its own, which would wait for the interpreter at each product. So a few instructions look
-at the arguments of `cblas_sgemm`, and jump to the library's own or, for one plain row, to its `cblas_sgemv`, with the
-arguments in that one's order. Both are called as the System V ABI of x86-64 has it: of the six arguments on the stack,
-which belong to the called function, four stay or are overwritten where they are.
+MLX multiplies in its own threads, which would wait for the Python interpreter at each product. So a few machine
+instructions check the arguments of `cblas_sgemm`, and jump to the library's function or, for one plain row, to its
+`cblas_sgemv`, with the arguments in that function's order. Both follow the System V ABI of x86-64: the six arguments on
+the stack belong to the called function, and four of them stay or are overwritten in place.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _CODE = (
 
 @cache
 def forwarded(gemm: int, gemv: int) -> int:
-    """A function that is called as `cblas_sgemm`, and multiplies one row by `cblas_sgemv`.
+    """A function that is called like `cblas_sgemm`, and multiplies one row with `cblas_sgemv`.
 
     Args:
         gemm: Address of the library's `cblas_sgemm`, with integers of 32 bits.
         gemv: Address of its `cblas_sgemv`.
 
     Returns:
-        Its address; that of `cblas_sgemm` on other machines, and if the system lets no memory be executed.
+        Its address; that of `cblas_sgemm` on other machines, or if the system doesn't allow executable memory.
     """
     if not allowed("one_row") or platform.machine() != "x86_64":
         return gemm
@@ -63,6 +63,6 @@ def forwarded(gemm: int, gemv: int) -> int:
     protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     if protect(address, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC) != 0:
         return gemm
-    # MLX may call it until the process has ended, after Python has dropped all that it knows of
+    # MLX may call it until the process has ended, when Python has already freed its objects
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
     return address

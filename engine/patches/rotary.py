@@ -3,11 +3,11 @@
 Reason: MLX has no CPU kernel for `mx.fast.rope`. Each call becomes 29 operations, two thirds of which compute the
 cosines and sines of its positions, the same for the queries and keys of every layer. Gain: the bundled model generates
 1.35 times as fast as mlx_lm's loop, and 0.98 times without. Upstream: no issue is known; a CPU kernel, or factors that
-a model computes once a forward pass, would replace this file.
+a model computes once per forward pass, would replace this file.
 
-Of the 1,113 operations in a step of the bundled model rotation takes 96 instead of 464: the steps of a run take their
-cosines and sines from those of `BLOCK` positions. The numbers stay MLX's, bit for bit: its own function turns the pair
-(1, 0) into (cos, sin), and x cos - y sin is computed as x cos + y (-sin), which rounds alike.
+Of the 1,113 operations in a step of the bundled model, rotation takes 96 instead of 464: cosines and sines are computed
+for `BLOCK` positions at once, and shared by the steps of a run. The results are MLX's, bit for bit: its own function
+turns the pair (1, 0) into (cos, sin), and x cos - y sin is computed as x cos + y (-sin), which rounds the same.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ Factors = tuple[mx.array, mx.array]
 """The cosines, by which each number is multiplied, and the sines for its partner, with a minus for the first of a pair:
 shape (..., tokens, *pair)."""
 BLOCK = 64
-"""Positions whose factors are made together: 0.5 to 0.7 ms, in 64 steps."""
+"""Number of positions whose factors are computed together: 0.5 to 0.7 ms, once in 64 steps."""
 MOST_BLOCKS = 16
-"""Blocks that are kept, of 64 KiB where heads have 128 numbers; layers of another base have blocks of their own."""
+"""Largest number of blocks that are kept, 64 KiB each with a head size of 128; layers with another base have their own
+blocks."""
 MOST_FREQUENCIES = 512
-"""Arrays of frequencies that are compared with others, as many as layers have; a model that made new ones in every
-forward would have each of them compared."""
+"""Largest number of frequency arrays that are compared, enough for the layers of a model; a model that makes new arrays
+in every forward pass would otherwise have all of them compared."""
 
 
 @contextmanager
@@ -57,7 +58,7 @@ def shared_rotary_factors(blocks: RotaryBlocks | None = None) -> Iterator[None]:
 class _Rotation(NamedTuple):
     """The settings of a model's rotation: with a position they give its cosines and sines.
 
-    Frequencies are told apart by their identity: mlx_lm makes them once, and changes none in place.
+    Frequencies are compared by identity: mlx_lm makes them once, and doesn't change them in place.
     """
 
     dims: int
@@ -72,13 +73,13 @@ class _Rotation(NamedTuple):
         return (self.dims // 2, 2) if self.traditional else (2, self.dims // 2)
 
     def factors(self, front: tuple[int, ...], tokens: int, dtype: mx.Dtype, offset: Any) -> Factors:
-        """MLX's own function computes the cosines and sines of some positions.
+        """The cosines and sines of some positions, computed by MLX's own function.
 
         Args:
-            front: The axes before that of tokens.
+            front: Sizes of the axes before the tokens' axis.
             tokens: Number of positions.
-            dtype: That of the queries and keys.
-            offset: The first position, or an array with that of each row.
+            dtype: Dtype of the queries and keys.
+            offset: The first position, or an array with the first position of each row.
         """
         axis = -1 if self.traditional else -2
         first = mx.array([1, 0], dtype).reshape((1, 2) if self.traditional else (2, 1))
@@ -92,20 +93,20 @@ class _Rotation(NamedTuple):
 
 
 class RotaryBlocks:
-    """The factors of single positions, for the steps of one model, made for `BLOCK` positions at once.
+    """The factors of single positions, for the steps of one model, computed for `BLOCK` positions at once.
 
-    The second forward pass in a block makes it, so that a visit of one token doesn't.
+    A block is computed at the second forward pass in it, so that a single token doesn't cost a whole block.
     """
 
     def __init__(self) -> None:
         self._blocks: dict[tuple[_Rotation, int], tuple[Factors, dict[Any, list[Factors]]] | None] = {}
-        """The factors of a block, and for each shape of queries or keys the factors of each position; None if one
-        forward pass was in the block. Keys are the rotation and the first position."""
+        """The factors of a block, and for each shape of queries or keys the factors of each position; None after the
+        first forward pass in the block. Keys are the rotation and the first position."""
         self._frequencies: dict[int, tuple[mx.array, mx.array]] = {}
         """Arrays of frequencies by identity, each with the first of the arrays that are equal to it."""
 
     def first_equal(self, freqs: mx.array | None) -> mx.array | None:
-        """The array that stands for all with these frequencies: mlx_lm's Llama 3 has one of its own in every layer."""
+        """The array that stands for all with these frequencies: in mlx_lm's Llama 3, every layer has its own array."""
         if freqs is None:
             return None
         if (known := self._frequencies.get(id(freqs))) is not None:
@@ -120,7 +121,7 @@ class RotaryBlocks:
         return known[1]
 
     def find(self, rotation: _Rotation, shape: tuple[int, ...], position: int) -> Factors | None:
-        """The factors of a position in float32, which counts positions exactly; None if they have no block yet.
+        """The factors of a position in float32, which counts positions exactly; None if there is no block yet.
 
         Args:
             rotation: The settings of the rotation.
@@ -144,7 +145,7 @@ class RotaryBlocks:
 
 
 class _SharedFactors:
-    """The cosines and sines of one forward."""
+    """The cosines and sines of one forward pass."""
 
     def __init__(self, blocks: RotaryBlocks | None) -> None:
         self._blocks = blocks
@@ -155,13 +156,13 @@ class _SharedFactors:
         """The same, broadcast to a shape once instead of in every product."""
 
     def rope(self, a: mx.array, dims: int, *, offset: Any, traditional: bool, **how: Any) -> mx.array:
-        """Rotate as MLX's function, which is called in other threads, and for forms that models seldom have.
+        """Rotate as MLX's function does; in other threads, and for forms that models seldom have, that one is called.
 
         Args:
             a: Queries or keys, shape (..., tokens, dims).
             dims: Numbers of a head that are rotated; if they aren't all, MLX's function does it.
-            offset: The first token's position, or an array with that of each row of an `a` of four axes.
-            traditional: True if a pair is two neighbours; else it is the same place in both halves.
+            offset: The first token's position, or an array with that of each row if `a` has four axes.
+            traditional: True if a pair is two neighbours, False if it is the same place in both halves.
             how: `base`, `scale` and `freqs`.
         """
         each_row = a.ndim == 4 and getattr(offset, "shape", ()) == a.shape[:1]

@@ -1,1 +1,1 @@
-"""A model over several processes: rank 0 decides, the others execute numbered operations on their shards."""
+"""A model over several processes: all ranks execute the same commands, each on its part of the model."""

@@ -1,8 +1,8 @@
-"""The ranks as one: all execute the same commands, and agree on what only one of them can know.
+"""The group of all ranks: they execute the same commands, and agree on facts that only one of them can know.
 
-Rank 0 receives the commands and sends each to all ranks. What depends on time (was the command cancelled, does an aside
-wait?) is rank 0's answer; all else each rank computes alike, from the same logits. A failure that the ranks don't share
-ends the process of its rank, and `mlx.launch` then ends the others.
+Rank 0 receives the commands and sends each to all ranks. If something depends on time (was the command cancelled, is
+another command waiting?), rank 0's answer counts; everything else each rank computes alike, from the same logits. A
+failure that the ranks don't share ends the process of its rank, and `mlx.launch` then ends the others.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from engine.ranks.hosts import PEER_GONE
 
 T = TypeVar("T")
 PATIENCE = 60.0
-"""Seconds for which rank 0 waits for the others; after that SIGALRM ends it, also where it holds the interpreter."""
+"""Seconds for which rank 0 waits for the others; then SIGALRM ends it, even if MLX holds the interpreter's lock."""
 WORK_A_PATIENCE = 100
-"""Tokens for which it waits as long once more."""
+"""Number of tokens for which it waits that long again."""
 FAILURE_SECONDS = 3.0
-"""Seconds for the other ranks to have the same failure."""
+"""Seconds within which the other ranks must have the same failure."""
 MESSAGE_BYTES = 4096
 """Size of an exchange of objects; longer objects take a second one."""
 
@@ -42,7 +42,7 @@ def joined() -> Group:
 
 
 class Group:
-    """MLX's group of all ranks, of which `mlx.launch` started this process as one."""
+    """MLX's group of all ranks; `mlx.launch` started this process as one of them."""
 
     def __init__(self) -> None:
         self.rank = int(os.environ["MLX_RANK"])
@@ -61,11 +61,11 @@ class Group:
     # ---- exchanges ----------------------------------------------------------------------------
 
     def gather(self, own: Any, work: int = 0) -> list[Any]:
-        """Every rank's object, in their order; all ranks call it at the same point of the same work.
+        """The objects of all ranks, in order; all ranks call it at the same point of the same work.
 
         Args:
-            own: This rank's.
-            work: What the others may still have to do until they come here: as `patience`.
+            own: This rank's object.
+            work: Work that the others may still have to do before they get here; see `patience`.
         """
         data = pickle.dumps(own)
         begins = self._gather_bytes(len(data).to_bytes(8) + data[: MESSAGE_BYTES - 8], MESSAGE_BYTES, work)
@@ -74,7 +74,7 @@ class Group:
         if max(lengths) > MESSAGE_BYTES - 8:
             found = self._gather_bytes(data, max(lengths))
         try:
-            return [pickle.loads(each) for each in found]  # which ends before the bytes that fill it up
+            return [pickle.loads(each) for each in found]  # a pickle ends before the padding
         except Exception as error:  # bytes of another operation: a rank is at another point
             self.end(f"another rank failed ({first_line(error)})", PEER_GONE)
 
@@ -110,10 +110,10 @@ class Group:
 
     @contextmanager
     def patience(self, work: int = 0) -> Iterator[None]:
-        """Have rank 0 end if this takes too long: another rank hangs, or its machine is out of reach.
+        """End rank 0 if this block takes too long: another rank hangs, or its machine is out of reach.
 
         Args:
-            work: Tokens that are computed, or as much other work.
+            work: Number of tokens that are computed, or as much other work.
         """
         seconds = PATIENCE * (1 + work / WORK_A_PATIENCE)
         signal.setitimer(signal.ITIMER_REAL, 0 if self.rank else seconds)
@@ -123,11 +123,11 @@ class Group:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def agreed(self, own: Callable[[], T], work: int = 0) -> T:
-        """Do a part of loading that one rank alone may refuse, as its files differ; then all refuse it.
+        """Run a part of loading that a single rank may refuse, because its files differ; then all ranks refuse it.
 
         Args:
             own: This rank's part.
-            work: As for `gather`.
+            work: See `gather`.
 
         Raises:
             EngineError: Refused here, or by rank 0.
@@ -148,7 +148,7 @@ class Group:
         return result
 
     def shared_failure(self, error: Exception) -> None:
-        """Return if all ranks have a failure here; otherwise they are no longer at the same point: end."""
+        """Return if all ranks have a failure here; otherwise end, since they are no longer at the same point."""
         if "[ring]" in str(error):
             self.end(_words(error), PEER_GONE)
         waiting = Timer(FAILURE_SECONDS, self.end, (_words(error),))
@@ -162,7 +162,7 @@ class Group:
         """End this process.
 
         Args:
-            said: Its last words.
+            said: Message to write to stderr.
             status: `PEER_GONE` if another rank is the cause.
         """
         print(f"rank {self.rank}: {said}", file=sys.stderr, flush=True)
@@ -174,10 +174,10 @@ def _words(error: Exception) -> str:
 
 
 class SharedCancel(Event):
-    """Rank 0's cancelling of a command: all ranks ask at the same points, and get its answer.
+    """Cancellation of a command on rank 0: all ranks ask at the same points, and get rank 0's answer.
 
     Args:
-        own: Set when the command is cancelled; on the other ranks it never is.
+        own: Set when the command is cancelled; never set on the other ranks.
         known: The answer to the next question, if it came with another exchange; None to ask.
     """
 
@@ -186,7 +186,7 @@ class SharedCancel(Event):
         self.own, self.known = own, known
 
     def is_set(self) -> bool:
-        """True if rank 0's is, or was at the last exchange since the last question."""
+        """True if rank 0's event is set, or was set at an exchange since the last question."""
         known, self.known = self.known, None
         return joined().first_flags(self.own.is_set())[0] if known is None else known
 

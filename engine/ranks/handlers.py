@@ -30,16 +30,16 @@ from engine.settings import LoadSettings
 from engine.task import Task, own_event
 
 READ_BYTES = 2_000_000
-"""Bytes of weights that count as a token in the time that rank 0 waits for the others to read them."""
+"""Bytes of weights that count as one token in the time for which rank 0 waits until the others have read them."""
 
 
 def load(settings: LoadSettings, emit: Emit, cancel: Event) -> Loaded:
     """Load this rank's part of a model.
 
     Args:
-        settings: Rank 0's decide what would otherwise depend on a machine.
+        settings: Settings; rank 0's are used for choices that would otherwise depend on the machine.
         emit: Receives the progress.
-        cancel: Rank 0's stops the loading.
+        cancel: Stops the loading if it is set on rank 0.
 
     Raises:
         LoadError: A rank can't load its part, or has another model.
@@ -54,7 +54,7 @@ def load(settings: LoadSettings, emit: Emit, cancel: Event) -> Loaded:
     def first() -> tuple[Prepared, LoadSettings, Sharding] | None:
         if group.rank:
             return None
-        made = prepare(settings, emit, cancel)  # it may be downloaded: the others find it then
+        made = prepare(settings, emit, cancel)  # may download the model, which the others then find
         return made, _for_others(made, settings), sharding_of(made.model, settings.shard, _family(made))
 
     own = group.agreed(first)
@@ -104,7 +104,7 @@ def loaded_over_ranks(session: Session) -> RanksLoaded:
 
 
 def _facts(kv: RankedKV) -> tuple[RankFacts, ...]:
-    """The contents and the memory of each rank now."""
+    """The current contents and memory of each rank."""
     own = {
         "host": socket.gethostname(),
         "pid": os.getpid(),
@@ -120,8 +120,8 @@ def _facts(kv: RankedKV) -> tuple[RankFacts, ...]:
 
 # ---- dividing a model ----------------------------------------------------------------------------
 # This is what `mlx_lm.utils.sharded_load` does between its two loadings: `model.shard` or `model.model.pipeline`,
-# lazily, before weights are read. The function itself reads `model.safetensors.index.json`, which models of one file
-# lack, and loads tokenizer and weights in its own way, without a model's adapter and types.
+# lazily, before weights are read. The function itself reads `model.safetensors.index.json`, which models with a single
+# file don't have, and loads tokenizer and weights in its own way, without the adapter and the chosen dtype.
 
 
 def sharding_of(model: Any, wanted: str, family: str) -> Sharding:
@@ -133,7 +133,7 @@ def sharding_of(model: Any, wanted: str, family: str) -> Sharding:
         family: Its model type, for the message.
 
     Raises:
-        LoadError: Its family can't be divided so.
+        LoadError: The model's family can't be divided that way.
     """
     able = _shardings(model)
     if wanted == "auto" and able:
@@ -161,10 +161,10 @@ def _shardings(model: Any) -> list[Sharding]:
 
 
 def divide(model: Any, sharding: Sharding, group: Any, family: str) -> range:
-    """Leave of a model what one rank computes.
+    """Reduce a model to the part that this rank computes.
 
     Args:
-        model: Its weights are lazy.
+        model: The whole model, with lazy weights.
         sharding: From `sharding_of`.
         group: MLX's group of all ranks.
         family: Its model type, for the message.
@@ -173,7 +173,7 @@ def divide(model: Any, sharding: Sharding, group: Any, family: str) -> range:
         Indexes of the layers that this rank has, or has a part of.
 
     Raises:
-        LoadError: So many ranks can't have even parts of it.
+        LoadError: The model can't be divided evenly among the ranks.
     """
     layers, heads = len(model.layers), _heads(model)
     try:
@@ -207,15 +207,15 @@ def _heads(model: Any) -> Heads:
 
 
 def _check_heads(before: Heads, after: Heads, ranks: int) -> None:
-    """Refuse a division by tensor in which a rank has no whole number of heads; mlx_lm divides without a check.
+    """Refuse a division by tensor in which a rank has no whole number of heads; mlx_lm doesn't check it.
 
     Args:
-        before: Of the whole model.
-        after: Of the part of one rank, or of as much as was divided.
-        ranks: How many divide it.
+        before: Heads of the whole model.
+        after: Heads of one rank's part, or of as much as was divided.
+        ranks: Number of ranks.
 
     Raises:
-        LoadError: With the number of ranks that can.
+        LoadError: A rank has no whole number of heads; the hint names a number of ranks that works.
     """
     divided = {key: (before[key], part) for key, part in after.items() if before.get(key, part) != part}
     for (_, name), (whole, part) in divided.items():

@@ -1,10 +1,10 @@
-"""The places of ranks, on this machine or on the hosts of a file, and their start through mlx.launch.
+"""The hosts of the ranks, this machine or those of a file, and the command that starts the ranks through mlx.launch.
 
 The format is that of `mlx.launch --hostfile`: a list of hosts, or an object with `hosts`, `backend` and `envs`:
 
     [{"ssh": "127.0.0.1", "ips": ["192.168.1.1"]}, {"ssh": "mac-2", "ips": ["192.168.1.2"]}]
 
-The first host is this machine. Standard library alone.
+The first host is this machine. MLX is not imported.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ LAUNCHER = "from mlx._distributed_utils.launch import main; main()"
 PEER_GONE = 3
 """Exit status of a rank that failed because another rank is gone."""
 LAST_WORDS = 400
-"""Characters of the last line that a process wrote."""
+"""Largest number of characters of the last line that a process wrote."""
 
 
 class RankHost(Struct, frozen=True):
-    """The place of one rank."""
+    """The host of one rank."""
 
     ssh: str
     """Name of its machine for `ssh`; 127.0.0.1 for this one."""
     ips: tuple[str, ...]
     """Addresses at which the other ranks reach it."""
     rdma: tuple[Any, ...] = ()
-    """Names of its devices towards each rank, for jaccl."""
+    """Names of its devices for each rank, for jaccl."""
 
     @property
     def local(self) -> bool:
@@ -57,7 +57,7 @@ class RankHost(Struct, frozen=True):
 
 
 class RankHosts(Struct, frozen=True):
-    """The places of the ranks, in their order, and how they are joined."""
+    """The hosts of the ranks, in order, and how the ranks are joined."""
 
     ranks: tuple[RankHost, ...]
     backend: str = "ring"
@@ -68,11 +68,11 @@ class RankHosts(Struct, frozen=True):
         """The command that starts the ranks through mlx.launch.
 
         Args:
-            folder: Receives the file of the hosts.
+            folder: Folder to write the hostfile to.
             call: Statements that each rank executes, on one line.
 
         Raises:
-            LoadError: They have no port to meet at.
+            LoadError: There are no ports at which the ranks can meet.
         """
         hosts = [{"ssh": host.ssh, "ips": host.ips, "rdma": host.rdma} for host in self.ranks]
         file = folder / "hosts.json"
@@ -102,21 +102,19 @@ class RankHosts(Struct, frozen=True):
         return first
 
     def ending(self, text: str, status: int | None) -> str:
-        """Why the ranks have ended, a sentence.
+        """A sentence that says why the ranks have ended.
 
         Args:
             text: What mlx.launch and the ranks wrote to stderr.
-            status: How mlx.launch has ended; None if it has not.
+            status: Exit status of mlx.launch; None if it has not ended.
         """
         ends = [(int(rank), int(status)) for rank, status in _END.findall(text)]
-        # one that mlx.launch ended has got SIGTERM, and one that failed since another was gone has PEER_GONE
+        # a rank that mlx.launch ended has got SIGTERM; one that failed because another was gone has PEER_GONE
         causes = [end for end in ends if end[1] not in (-signal.SIGTERM, PEER_GONE)] or ends
         if not causes:
             return process_ending(text, status)
-        rank, status = min(causes, key=lambda end: end[1] >= 0)  # a signal, or else what was first
-        if (
-            status == -signal.SIGALRM
-        ):  # of rank 0, which waited; one that is stopped can't be ended by SIGTERM
+        rank, status = min(causes, key=lambda end: end[1] >= 0)  # a signal, or else the first
+        if status == -signal.SIGALRM:  # rank 0 waited; a stopped process can't be ended by SIGTERM
             others = range(1, len(self.ranks))
             silent = [other for other in others if other not in dict(ends)] or list(others)
             name = self._name(silent[0]) if len(silent) == 1 else "A rank"
@@ -139,13 +137,13 @@ _NOISE = re.compile(r"\[ring\]|\[WARN\]|\[ERROR\]")
 
 
 def process_ending(text: str, status: int | None) -> str:
-    """A sentence on the end of the engine's process, with its last words, else with its signal or status."""
+    """A sentence about the end of the engine's process, with its last words, or else with its signal or status."""
     said = last_words(text) or (f"it {ending_of(status)}" if status else "")
     return f"The engine's process has ended{said and ': '}{said}."
 
 
 def last_words(text: str, rank: int = 0) -> str:
-    """The last line of stderr that says something of a rank, shortened; empty if there is none."""
+    """The last line of stderr that says something about a rank, shortened; empty if there is none."""
     lines = [line.strip() for line in text.splitlines()]
     own = [line.removeprefix(f"rank {rank}: ") for line in lines if line.startswith(f"rank {rank}: ")]
     said = own or [line for line in lines if line and not re.match(r"rank \d+: ", line)]
@@ -153,7 +151,7 @@ def last_words(text: str, rank: int = 0) -> str:
 
 
 def hosts_of(settings: LoadSettings) -> RankHosts:
-    """The places of the ranks that load settings ask for.
+    """The hosts of the ranks that load settings ask for.
 
     Raises:
         LoadError: The hostfile can't be read, or names other ranks than the settings.
@@ -196,9 +194,8 @@ def _parsed(content: Any) -> RankHosts:
 def _host(place: int, entry: Any) -> RankHost:
     ssh = entry.get("ssh") if isinstance(entry, dict) else None
     if not isinstance(ssh, str) or not ssh or ssh.startswith("-") or not ssh.isprintable():
-        raise ValueError(
-            f"host {place} has no ssh that is a name"
-        )  # after a hyphen ssh would expect an option
+        # ssh would take a name with a leading hyphen for an option
+        raise ValueError(f"host {place} has no ssh that is a name")
     ssh = LOOPBACK if ssh in ("localhost", "::1") else ssh
     ips, rdma = entry.get("ips"), entry.get("rdma") or []
     if ips is None and ssh == LOOPBACK:

@@ -1,9 +1,9 @@
 """KV caches of a model over ranks.
 
-Every rank has the caches of its part. Ranks that have a part of every layer hold the same; ranks that have some layers
-each may hold other kinds of cache, and other bytes. The decisions of a session therefore depend on all of them: a
-refusal of one rank is a refusal of all, and bytes add up. All ranks evaluate a forward's logits and caches at once, so
-that no collective operation is left in a lazy graph, among those of the next forward.
+Every rank has the caches of its part of the model. Ranks with a part of every layer have the same kinds of cache; ranks
+with different layers may have different kinds and sizes. The decisions of a session therefore depend on all ranks: if
+one rank refuses, all do, and bytes add up. All ranks evaluate the logits and caches of a forward pass at once, so that
+no collective operation is left in a lazy graph, among those of the next forward pass.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from engine.ranks.group import Group
 from engine.settings import LoadSettings
 
 LOGITS_BYTES = 64 * 2**20
-"""Bytes of a chunk's logits at most: they are computed for all of its tokens."""
+"""Largest size in bytes of a chunk's logits, which are computed for all of its tokens."""
 TOLERANCE = 0.05
-"""Difference of the largest logits on two machines, as a share of their magnitude. On one machine they must be equal:
+"""Largest difference of the largest logits on two machines, relative to their size. On one machine they must be equal:
 MLX's ring gives all ranks the same sums, to the last bit."""
 AGAIN = "Start the program again; the session can be saved before."
 COMMUNICATIONS = ("all_gather", "all_max", "all_min", "all_sum", "recv", "recv_like", "send", "sum_scatter")
@@ -57,7 +57,7 @@ class RankedKV(KV):
         layers: Indexes of the layers that this rank has, or has a part of.
         vocabulary: Number of tokens of the model.
         model: This rank's part of it.
-        settings: As for `KV`.
+        settings: See `KV`.
     """
 
     lazy = False
@@ -75,7 +75,7 @@ class RankedKV(KV):
         self.most_at_once = max(8, LOGITS_BYTES // (4 * vocabulary))
         self.reads_prompts = group.rank == 0
         self._known: tuple[tuple[int, int], list[RankState]] | None = None
-        """The states of all ranks, with the offset and the layout at which they were asked for."""
+        """The states of all ranks, with the offset and the layout at which they were read."""
         super().__init__(model, settings)
 
     # ---- operations of every rank on its caches ---------------------------------------------------
@@ -106,7 +106,7 @@ class RankedKV(KV):
         for rank, (its_tokens, its_crc, largest, _) in enumerate(found):
             self._compare(rank, its_tokens == ran, its_crc == found[0][1], largest, found[0][2])
         self._known = (self.offset, self.layout), [each[3] for each in found]
-        if any(each[1] != found[0][1] for each in found):  # machines that round in other ways
+        if any(each[1] != found[0][1] for each in found):  # machines that round differently
             logits = mx.concatenate([logits[:, :-1], self._group.first_array(last)], axis=1)
         return logits
 
@@ -125,7 +125,7 @@ class RankedKV(KV):
         return float(self._group.first(ms))
 
     def stays(self) -> bool:
-        """False: what is trimmed is saved before, on all ranks."""
+        """False: tokens are saved before they are trimmed, on all ranks."""
         return False
 
     def undo_records(self) -> tuple[Snapshot, ...] | None:
@@ -144,7 +144,7 @@ class RankedKV(KV):
     def restore(self, saved: Sequence[Snapshot], at: int, end: int) -> int:
         return sum(self._group.gather(super().restore(saved, at, end)))
 
-    # ---- what all ranks say together ---------------------------------------------------------------
+    # ---- combined answers of all ranks -------------------------------------------------------------
 
     def _state(self) -> RankState:
         return RankState(
@@ -154,7 +154,7 @@ class RankedKV(KV):
 
     @property
     def _states(self) -> list[RankState]:
-        """The state of each rank, asked for again after each change."""
+        """The state of each rank, read again after each change."""
         at = self.offset, self.layout
         if self._known is None or self._known[0] != at:
             self._known = at, self._group.gather(self._state())
@@ -212,7 +212,7 @@ class RankedKV(KV):
         """Run a token with fences around each communication.
 
         Returns:
-            For each rank, the milliseconds in compute, and in communication with the waiting for other ranks.
+            For each rank, the milliseconds in compute, and in communication including the wait for other ranks.
         """
         spent = 0.0
 

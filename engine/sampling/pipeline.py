@@ -83,7 +83,7 @@ class Stage(Struct, frozen=True):
     spared: tuple[int, ...] = ()
     """Ids that a filter never cuts."""
     bars: tuple[int, ...] = ()
-    """Ids that it makes so improbable that it is the reason if a later stage cuts them."""
+    """Ids that it makes so improbable that a later stage's cut of them is attributed to it."""
 
     @property
     def changes_logits(self) -> bool:

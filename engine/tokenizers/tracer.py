@@ -319,7 +319,7 @@ Algorithm = BytePairs | Unigram | WordPieces
 # ---- the words of a text -----------------------------------------------------------------------
 
 MOST_CHARACTERS = 100_000
-"""Maximum length of a text: as a single word it takes a second, and the answer some 300 bytes a character."""
+"""Maximum length of a text: as a single word it takes a second, and the answer some 300 bytes per character."""
 BYTES = {f"<0x{byte:02X}>": byte for byte in range(256)}
 FIRST_BYTE = 2**31
 """Id of byte 0 in the model of single bytes: above the ids of all added tokens."""

@@ -243,12 +243,7 @@ TIMED_STEPS = 50
 
 
 def config_of(settings: TrainingSettings, vocabulary: int) -> dict[str, Any]:
-    """The model's config.json, as mlx_lm reads it.
-
-    Args:
-        settings: Sizes of the model.
-        vocabulary: Number of tokens of its tokenizer.
-    """
+    """The model's config.json, as mlx_lm reads it."""
     return {
         "model_type": "llama",
         "hidden_size": settings.width,
@@ -313,7 +308,6 @@ class Learner:
 
     @property
     def done(self) -> bool:
-        """True after the last step."""
         return self.step >= self.settings.steps
 
     def learn(self) -> TrainedStep:
@@ -541,7 +535,6 @@ def _damaged(directory: Path, error: Exception) -> LoadError:
 
 
 def begin_training(context: Context, command: protocol.BeginTraining, task: Task) -> Iterator[Record]:
-    """Begin a training."""
     settings = check(command.settings)
     text = read_text(settings.texts)
     served = _prepare(context)
@@ -551,7 +544,6 @@ def begin_training(context: Context, command: protocol.BeginTraining, task: Task
 
 
 def resume_training(context: Context, command: protocol.ResumeTraining, task: Task) -> Iterator[Record]:
-    """Continue a training from a checkpoint."""
     served = _prepare(context)
     learner = context.of_session[Learner] = resume(typed(command.checkpoint), command.steps)
     yield _begun(learner, served)
@@ -606,6 +598,5 @@ def train(context: Context, command: protocol.Train, task: Task) -> Iterator[Rec
 
 
 def save_checkpoint(context: Context, command: protocol.SaveCheckpoint, task: Task) -> Iterator[Record]:
-    """Save a checkpoint."""
     learner = _learner(context)
     yield CheckpointSaved(learner.step, str(save(learner, typed(command.directory))))
