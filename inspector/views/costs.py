@@ -79,7 +79,7 @@ class CostsView(View):
         yield PageView(id="cost-view")
 
     def begin(self) -> None:
-        """Show the page of the key that was pressed, and measure what it needs; forget what was measured elsewhere."""
+        """Show the page of the key that was pressed and measure what it needs; drop results of another token."""
         measured = self.measured
         if not self.recorded and self._node != self.timeline.tip:
             self._node = self.timeline.tip
@@ -104,7 +104,7 @@ class CostsView(View):
         return {Profile: found.profiled, MeasureRoofline: found.roofline, CompareKV: found.compared}[kind]
 
     def show_page(self, page: int) -> None:
-        """Show a page, and measure what it needs and what is neither known, nor failed, nor under way."""
+        """Show a page, and start those of its measurements that are neither known, failed nor under way."""
         self.page = page
         if self.recorded:
             return
@@ -161,7 +161,7 @@ class CostsView(View):
         return Painter(on).draw(blocks, width, height)
 
     def _empty(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """The reason that there is nothing yet."""
+        """Why there is no result yet."""
         failure = self._failure
         said = ("Nothing measured yet.", f"Press {key_for('costs.again')} to measure.")
         if self.recorded:
