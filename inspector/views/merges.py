@@ -1,4 +1,4 @@
-"""A tokenizer taken apart: the ladder of a word, and two tokenizers over one text."""
+"""What a tokenizer does: the ladder of a word's merges, and two tokenizers over one text."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, paragraph
 from inspector.widgets.charts import in_sight
 
 WIDE = 250
-"""Tokens before and after the selected one whose text two tokenizers cut."""
+"""Tokens before and after the selected one whose text is given to two tokenizers."""
 RANK = 9
 """Cells of the first column."""
 ROOMY = 12
-"""Rows from which on there is room for the meaning of a rung."""
+"""Rows from which there is room for the meaning of a rung."""
 NAMED = "pocket, a model's directory, a hub id, or a tokenizer.json."
 ABOUT = {
     "bpe": "Of all neighbouring pairs the one with the lowest rank is merged; then again, until no pair is in the "
@@ -115,7 +115,7 @@ class MergesView(View):
         return min(self.timeline.slot, len(self.timeline.items) - 1)
 
     def taken(self) -> TakenApart | Failure | None:
-        """The word of the selected token, taken apart, or the failure; None until it is there, which this asks for."""
+        """The trace of the selected token's word, or the failure; asks for it and returns None if there is neither."""
         if (place := self.place) is None:
             return None
         node = self.timeline.items[self.slot].node
@@ -258,16 +258,16 @@ def _asked(replies: Replies[TakenApart], question: TakeApart) -> TakenApart | Fa
 
 
 def _noted(on: Canvas, width: int, height: int, *lines: str) -> list[Row]:
-    """Sentences in the middle of the panel, a cell free at its edges."""
+    """Sentences in the middle of the panel, with a free cell at each edge."""
     texts = [each for line in lines for each in wrapped(line, width - 2)]
     return centred([(text, on.ink("muted")) for text in texts], width, height)
 
 
 def pieces_in(on: Canvas, made: Rung, base: Style, width: int) -> Iterator[Segment]:
-    """The pieces of a rung from the first on from which the new one is in sight; the row is cut at the panel's edge.
+    """The pieces of a rung, without the first ones if the new piece would be out of sight; the row is cut at the edge.
 
     Args:
-        on: Has the inks.
+        on: Provides the inks.
         made: The rung.
         base: The style of all pieces.
         width: Cells in sight.

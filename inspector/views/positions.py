@@ -1,4 +1,4 @@
-"""Positions: how the position of a token is handled, what was tried, and the candidates before and after."""
+"""Positions: how the model uses a token's position, what was tried, and the candidates before and after."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ class PositionsView(InsideView[PositionTried]):
         return self.draw(known, on, width, height) if known is not None else super()._draw(on, width, height)
 
     def draw(self, answer: PositionTried, on: Canvas, width: int, height: int) -> list[Row]:
-        """See `InsideView`; of any answer about the token."""
+        """See `InsideView`; any answer about the token will do."""
         rows = self._tried()
         instead = [noticed(self._instead(on))] if rows[self.row][1] is None else []
         return Painter(on).draw(view(rows, self.row, answer.use, instead), width, height)
 
     def _tried(self) -> list[Tried]:
-        """Every trial, with its answer if that passed its checks, and whether there will be none."""
+        """Every trial, with its answer if that passed its checks, and whether the trial failed."""
         rows: list[Tried] = []
         for trial in self._trials():
             key, _ = trial.question(self.node)
