@@ -110,7 +110,7 @@ def part_shown(width: int, *parts: tuple[str, Sequence[int], int]) -> str:
 
 
 class Painter:
-    """Draws documents in the styles of a panel, or in none."""
+    """Draws documents in the styles of a panel, or without styles."""
 
     def __init__(self, on: Inks) -> None:
         self.on, self.shades = on, Shades(on)

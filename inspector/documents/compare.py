@@ -4,7 +4,7 @@ Any two texts share `.` and `the`, which means nothing. So they match only where
 same: the matches are the exact longest common subsequence of windows of that many ids, computed with each row of the
 table as the bits of one integer. 4,000 ids on each side take up to 30 ms, `MOST` ids 60 ms.
 
-Under interventions the same tokens are computed again, on a branch of their own: the text is the same then, and the
+Under interventions the same tokens are computed again on a separate branch: then the text is the same, but the
 probabilities differ. All numbers are those of the records; a KL divergence is a lower bound from their candidates.
 """
 
@@ -455,7 +455,7 @@ def summary(comparison: Comparison) -> str:
 
 
 def own_conditions(tree: SessionTree, comparison: Comparison) -> tuple[str, str]:
-    """The conditions of only left's tokens since the divergence, and of only right's; empty if there are none."""
+    """Conditions of left's own tokens that right's don't have, and the other way round; empty if there are none."""
     left, right = (side[comparison.shared :] for side in (comparison.left, comparison.right))
     made = by_token(tree, [*left, *right])
     parts = made[: len(left)], made[len(left) :]

@@ -30,7 +30,7 @@ COLUMNS = (
 
 
 def frequencies(drawn: DrawsCounted, most: int | None = None) -> Iterator[Block]:
-    """The first tokens, the most frequent first, and the test of all of them.
+    """The first tokens, the most frequent first, and the chi-square test.
 
     Args:
         drawn: The count.

@@ -43,7 +43,7 @@ class Exhibit(Struct, frozen=True):
     heading: str
     """Printable."""
     make: Callable[[], Iterable[Element]]
-    """Makes the elements under the heading, with foreign text printable; empty if nothing can be drawn."""
+    """Makes the elements under the heading, with all outside text made printable; empty if nothing can be drawn."""
     node: int | None = None
     """The token whose forward pass it is about; None for the whole session."""
     token: int | None = None

@@ -186,7 +186,7 @@ class Reason(Struct, frozen=True):
     now: Distribution | None = None
     """The present distribution, if other settings are tried."""
     against: int | None = None
-    """The candidate to explain why it was not picked; None for the one that would be expected."""
+    """The candidate for which to say why it was not picked; None for the one that would be expected."""
 
     def sentences(self, item: Item | None = None) -> list[str]:
         """The reason for this token, the most important sentence first; printable.

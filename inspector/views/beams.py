@@ -539,7 +539,7 @@ class BeamsView(View):
 
     @on(events.Click, "#beam-table, #beam-lattice")
     def _clicked(self, event: events.Click) -> None:
-        """Highlight the beam that was clicked; go to the one that is highlighted."""
+        """Highlight the clicked beam; if it is highlighted already, go to it."""
         if (panel := event.widget) is None:
             return
         row = event.get_content_offset_capture(panel).y
@@ -574,7 +574,7 @@ class BeamsView(View):
             self.host.answer()
 
     def leave(self) -> None:
-        """Close the fields, leave the settings for the search that there is, or pause it and go back."""
+        """Close the open field, or leave the settings for the present search, or pause the search and go back."""
         if self.editing:
             self.screen.set_focus(None)
         elif self.setting and self.search is not None:

@@ -137,7 +137,7 @@ class CompareTable(ScrollView, Inked, can_focus=False):
     # ---- its content ------------------------------------------------------------------------
 
     def show(self, comparison: Comparison, names: tuple[str, str]) -> None:
-        """Show a comparison; the cursor stays where it is, as far as there are lines.
+        """Show a comparison; the cursor stays on the same line, or goes to the last one.
 
         Args:
             comparison: The comparison.
@@ -737,7 +737,7 @@ class CompareView(View):
         self.point_at(0 if self.table.cursor == shared else shared)
 
     def go_to_match(self, by: int) -> None:
-        """Go to where they match or diverge next, or did before."""
+        """Go to the next place where they match or diverge, or to the previous one."""
         if ahead := [place for place in self.comparison.turns if (place - self.table.cursor) * by > 0]:
             self._go_to(ahead[0] if by > 0 else ahead[-1])
         else:

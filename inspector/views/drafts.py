@@ -286,7 +286,7 @@ class DraftsView(View):
 
 
 def _lines(latest: DraftRound) -> Iterator[tuple[str, str, str, str, str, str]]:
-    """The tokens of a round: the known one, the drafts, and the one that was taken instead of a refused one.
+    """The tokens of a round: the known one, the drafts, and the one that was taken instead of a refused draft.
 
     Yields:
         The sign and its ink, the token's label, its probabilities by draft and by model, and its outcome.

@@ -37,7 +37,7 @@ SECTIONS: Mapping[str, Sequence[tuple[tuple[str, ...], str, str]]] = {
         (DIVIDERS, "Dividers", "move them"),
     ),
 }
-"""The rows under each heading: ids of the actions, what they are called here, and what they do, in a few words."""
+"""The rows under each heading: ids of the actions, a name and a short description."""
 HEADING, INDENT = 16, 3
 """Cells of a heading before its actions, and the indent of their further lines in a narrow panel."""
 MOST_VIEWS = 6

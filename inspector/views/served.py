@@ -146,7 +146,7 @@ class ServedActions(ToolActions):
         self.host.answer()
 
     def show(self) -> None:
-        """Show what is known of the reply."""
+        """Show the panel, if it is on screen."""
         if PANEL in self.host.shown:
             opened = self.opened
             file = visible(shorter(opened.file.name)) if opened is not None else ""

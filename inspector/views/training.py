@@ -227,8 +227,8 @@ TRAINING_KEYS = screen_table(
 
 
 class TrainingView(View):
-    """Trains, pauses, goes back and opens what was trained; or plays the recorded training. The session stays as it
-    is."""
+    """Trains a model, pauses, goes back and opens the result; or plays the recorded training. The session stays as
+    it is."""
 
     TOOL: ClassVar[str] = "training"
     WHOLE: ClassVar[bool] = True

@@ -370,9 +370,7 @@ class TreeDetail(Canvas):
         if branches.made(branch) != PROMPT and (beam or timeline.tree.completion(branch) != branch.sums):
             score = f", beam score {scales.decimal(beam.score, 4)}" if beam else ""
             whole = sums_phrase("completion:", timeline.tree.completion(branch)) + score
-            texts = (
-                [whole] if width >= _ROOMY else [*texts, whole]
-            )  # a wide table has all figures of the branch itself
+            texts = [whole] if width >= _ROOMY else [*texts, whole]  # a wide table has the branch's own sums
         if notes := ", ".join(filter(None, (_beam_note(beam), _made_with(timeline, branch)))):
             texts[0] += f", {notes}"
         if height > len(texts) + 1:

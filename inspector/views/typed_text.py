@@ -180,7 +180,7 @@ class TypedTextActions(ToolActions):
         self.host.answer(typed_summary(steps, request.cancelled))
 
 
-# ---- what the model thought of it -------------------------------------------------------------
+# ---- how probable the model found it ----------------------------------------------------------
 
 
 def typed_summary(steps: Sequence[Step], stopped: bool = False) -> str:
