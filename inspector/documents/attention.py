@@ -354,7 +354,7 @@ def details(
 def brief(
     path: Sequence[Item], layer: AttentionLayer, chosen: Head, answer: Candidate | None
 ) -> Iterator[Block]:
-    """See `details`; in a few lines for a narrow screen, without the head's name, which is above the text."""
+    """See `details`; in a few lines for a narrow screen, without the head's name, which the text above shows."""
     yield _looked_at(weights_of(layer, chosen.head, len(path)), path, BRIEF)
     yield from (*_next(answer), QUIET, *_remarks(path, layer, chosen))
 

@@ -39,7 +39,7 @@ class Exhibit(Struct, frozen=True):
     """One result that an export can show."""
 
     kind: str
-    """Exhibits of one kind are folded together at all tokens."""
+    """Exhibits of one kind fold and unfold together, at all tokens."""
     heading: str
     """Printable."""
     make: Callable[[], Iterable[Element]]

@@ -154,7 +154,7 @@ class CompareTable(ScrollView, Inked, can_focus=False):
         self._fit()
 
     def point(self, cursor: int, side: int) -> None:
-        """Put the cursor on a pair of tokens, or the last one before it, and on a side; bring it into view."""
+        """Put the cursor on a pair of tokens, or on the nearest there is, and on a side; bring it into view."""
         before, self.cursor = self.cursor, max(0, min(cursor, len(self._places) - 1))
         self.side = side
         for place in {before, self.cursor}:
@@ -183,7 +183,7 @@ class CompareTable(ScrollView, Inked, can_focus=False):
 
     @property
     def page(self) -> int:
-        """Lines of tokens that page up and page down go over."""
+        """Lines of tokens that page up and page down move the cursor by."""
         return max(1, self.size.height - HEAD - 1)
 
     def _fit(self) -> None:

@@ -173,7 +173,7 @@ def copyables(
 
     Args:
         timeline: Provides the current path and its selected token.
-        candidate: The highlighted candidate, which is copied at the end of the text.
+        candidate: The highlighted candidate, which is the token to copy at the end of the text.
         settings: Sampling settings, for JSON and code.
         load: Load settings, for code.
     """

@@ -79,7 +79,7 @@ class CostsView(View):
         yield PageView(id="cost-view")
 
     def begin(self) -> None:
-        """Show the page of the key that was pressed and measure what it needs; drop results of another token."""
+        """Show the page of the key that was pressed and measure what it needs; drop results from another token."""
         measured = self.measured
         if not self.recorded and self._node != self.timeline.tip:
             self._node = self.timeline.tip

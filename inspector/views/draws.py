@@ -142,7 +142,7 @@ class DrawsView(View):
     # ---- keys -------------------------------------------------------------------------------
 
     def toggle(self) -> None:
-        """Draw in the place of the selected token, or stop."""
+        """Draw in place of the selected token, or after the last one; or stop."""
         if not self.job.stop():
             node = self.timeline.tip if self.timeline.following else self.timeline.before
             self.job.start(DrawMany(self.draws, node, self.tokens))

@@ -357,7 +357,7 @@ class TextSearchDialog(PickDialog[TextPlace]):
     @on(Input.Changed, "#text-query")
     @on(Choice.Changed, "#text-scope")
     def _find(self) -> None:
-        """List the places; begin with the path's first one from the selected slot on, after it if the query is kept."""
+        """List the places; begin with the path's first one from the selected slot on, after it for the last query."""
         timeline, query = self._own.timeline, self.typed
         everywhere = bool(self.query_one("#text-scope", Choice).chosen)
         self._own.text_query, self._own.everywhere = query, everywhere

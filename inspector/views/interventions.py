@@ -165,7 +165,7 @@ class SwitchOff(InsideView[HeadsSwept]):
         """The sweeps that were joined last, and the result: it has thousands of units and is drawn at each key."""
 
     def point(self, *place: int) -> None:
-        """Choose a whole layer, a layer's head, or, of several pairs of layer and head, all heads together; from 1."""
+        """Choose a layer, or a head by layer and head, or the heads of several such pairs together; all from 1."""
         pairs = zip(place[::2], place[1::2], strict=False)
         heads = [Intervention("head", layer - 1, head - 1) for layer, head in pairs]
         self._chosen = heads[0] if heads else Intervention("layer", place[0] - 1)

@@ -1,4 +1,4 @@
-"""The logit lens: layers by positions, in each cell the residual stream read by the model's last norm and head."""
+"""The logit lens: layers by positions, in each cell the residual stream read by the last norm and the output matrix."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class RanksView(View):
         return self.timeline.of(Measured)
 
     def refusal(self) -> str:
-        """See `View.refusal`: there are no ranks."""
+        """See `View.refusal`: a session of one process has no ranks."""
         if self.measured.ranks or self.measured.loaded:
             return ""
         return "No ranks were recorded up to here" if self.recorded else ALONE

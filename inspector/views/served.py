@@ -292,7 +292,7 @@ class RequestsDialog(PickDialog[tuple[ServedFile, Exchange]]):
         self._list(read)
 
     def _list(self, file: ServedFile, at: int = 0) -> None:
-        """List the requests of a file; highlight the one with a number, or else the last one."""
+        """List the requests of a file; highlight the one with number `at`, or else the last one."""
         self._file, self._outcomes = file, {}
         here = (place for place, each in enumerate(file.exchanges) if each.number == at)
         self.put([(file, each) for each in file.exchanges], next(here, max(0, len(file.exchanges) - 1)))
