@@ -89,7 +89,6 @@ def heading(name: str) -> Element:
 
 
 def row(*cells: Child, **attributes: object) -> Element:
-    """A row of a table."""
     return element("tr", *(element("td", cell) for cell in cells), **attributes)
 
 

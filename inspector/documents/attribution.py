@@ -142,7 +142,6 @@ def writer_name(kind: str, layer: int | None, name: str, ambiguous: bool = False
 
 
 def heading(read: AttributionRead) -> str:
-    """The question that the document answers."""
     names = [quoted(token_label(each.text)) for each in read.tokens]
     return f"Why {' rather than '.join(names)}"
 

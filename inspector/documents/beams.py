@@ -176,7 +176,6 @@ def counts(entries: Sequence[BeamEntry]) -> str:
 
 
 def settings_phrase(search: BeamSearch, short: bool = False) -> str:
-    """The settings of a search."""
     opened = search.opened
     width, most, penalty = opened.width, opened.max_tokens, f"penalty {opened.length_penalty:g}"
     if short:

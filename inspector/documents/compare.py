@@ -286,7 +286,6 @@ class Comparison(Struct, frozen=True):
         return tuple(sorted(turns))
 
     def items(self, pair: Pair) -> tuple[Item | None, Item | None]:
-        """The tokens of a pair."""
         left = None if pair.left is None else self.left[pair.left]
         return left, None if pair.right is None else self.right[pair.right]
 
@@ -320,7 +319,6 @@ def compare(left: Sequence[Item], right: Sequence[Item]) -> Comparison:
 
 
 def totals(items: Sequence[Item]) -> Totals:
-    """The totals of some tokens."""
     known = [item.logprob for item in items if item.logprob is not None]
     entropies = [value for item in items if (value := METRIC["entropy"].value(item)) is not None]
     mean = _mean(known)

@@ -126,7 +126,6 @@ def percent_off(error: float) -> str:
 
 
 def heading(read: GradientsRead) -> str:
-    """The question that the document answers."""
     return f"Tokens behind {asked_words(read)}: {method_words(read)}"
 
 

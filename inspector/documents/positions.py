@@ -163,7 +163,6 @@ Tried = tuple[PositionTrial, PositionTried | None, bool]
 
 
 def document(read: PositionTried) -> Iterator[Block]:
-    """One trial."""
     yield sentence(f"What if {trial_of(read).label(False)}? {facts_line(read.use, True)}")
     most = f"{read.largest_change:.2f} ({token_label(read.largest_text)})"
     yield sentence(f"KL {read.kl_bits:.3f} bits, largest logit change {most}")

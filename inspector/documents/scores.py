@@ -176,7 +176,6 @@ def in_words(read: ScoreRead, labels: Sequence[str], key: int, against: int | No
 
 
 def heading(read: ScoreRead) -> str:
-    """The question that the document answers."""
     return f"Why {head_name(read)} looks there"
 
 

@@ -249,7 +249,6 @@ class BatchDialog(Dialog[tuple[str, tuple[LanePrompt, ...]]]):
 
     @property
     def typed(self) -> str:
-        """The text in the field."""
         return self.query_one("#batch-prompts", SafeTextArea).text
 
     @on(TextArea.Changed, "#batch-prompts")
@@ -393,7 +392,6 @@ class BatchView(View):
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
-        """Show everything, now."""
         batch, lane = self.so_far, self.lane
         self.place = lane.number if lane is not None else 0
         every, detail, figures = panels = [
@@ -503,7 +501,6 @@ class BatchView(View):
         return True
 
     def highlight(self, by: int) -> None:
-        """Highlight another lane."""
         if self.so_far is not None:
             self.place = max(0, min(len(self.so_far.lanes) - 1, self.place + by))
 

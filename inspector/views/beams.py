@@ -274,7 +274,6 @@ class BeamsView(View):
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
-        """Show everything, now."""
         search, width = self.search, self.area.width - 2
         self.listed = entries(self.beams, self.step) if self.step else []
         self._place, self.node = follow(self.listed, self.node, self.beams)
@@ -443,7 +442,6 @@ class BeamsView(View):
     # ---- the settings -----------------------------------------------------------------------
 
     def set_up(self) -> None:
-        """Set up another search."""
         self._setting = True
 
     def _field(self, name: str) -> SafeInput:
@@ -532,7 +530,6 @@ class BeamsView(View):
     # ---- looking ----------------------------------------------------------------------------
 
     def highlight(self, by: int) -> None:
-        """Highlight another beam."""
         if self.listed:
             place = max(0, min(len(self.listed) - 1, self._place + by))
             self.node = self.listed[place].node if place else None

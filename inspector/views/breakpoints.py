@@ -224,7 +224,6 @@ class BreakpointActions(ToolActions):
         host.controller.runs.keep = _kept
 
     def open(self) -> None:
-        """Ask for breakpoints."""
         points, problems = self.controller.runs.breakpoints.points, SavedBreakpoints().read().problems
         self.host.open(BreakpointsDialog(points, problems), self._left)
 

@@ -723,7 +723,6 @@ class CompareView(View):
         self.table.center()
 
     def walk(self, by: int) -> None:
-        """Walk up or down."""
         self.point_at(self.table.cursor + by)
 
     def turn(self, by: int) -> None:

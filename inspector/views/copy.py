@@ -50,7 +50,6 @@ class CopyActions(ToolActions):
     """Copies texts to the clipboard, and says how long they were."""
 
     def open(self) -> None:
-        """Ask what to copy."""
         setup = self.controller.setup
         listed = copyables(self.timeline, self.host.candidate, setup.settings, setup.load)
         self.host.open(CopyDialog(listed), self._chosen)
@@ -129,7 +128,6 @@ class CopyDialog(PickDialog[Copyable]):
         yield Remark(with_keys(WHERE))
 
     def on_mount(self) -> None:
-        """Show all rows."""
         self.put(self.choices)
 
     def head(self, width: int) -> Row:

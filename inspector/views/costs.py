@@ -116,7 +116,6 @@ class CostsView(View):
                 self.job.start(kind())
 
     def turn(self, by: int) -> None:
-        """Show a neighbouring page."""
         if len(self.pages) == 1:
             self.say(f"There is one page. {key_for('profile')} takes a step apart")
         else:
@@ -130,7 +129,6 @@ class CostsView(View):
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
-        """Show everything, now."""
         self.view.put(PAGES[self.page], self._draw)
         names = PAGES if self.area.width >= 72 else SHORT
         tabs = (
@@ -174,7 +172,6 @@ class CostsView(View):
         return centred([(text, ink) for text, ink in zip(said, inks, strict=True) if text], width, height)
 
     def situation(self) -> str:
-        """The state of the measurements."""
         shown, again = self._shown, f"Press {key_for('costs.again')} to measure again"
         if self.recorded:
             if shown is None:

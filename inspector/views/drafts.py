@@ -131,7 +131,6 @@ class DraftsView(View):
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
-        """Show everything, now."""
         latest, settings = self.state.latest, self.settings
         self.set_class(latest is None, "-empty")
         stage = "" if latest is None else f" · {latest.stage}"

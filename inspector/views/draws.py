@@ -78,7 +78,6 @@ class DrawsView(View):
         return self.batches.continued is not None and self.room < LOW
 
     def show(self) -> None:
-        """Show everything, now."""
         table, tree = self.query_one("#draws-table", DrawnPanel), self.query_one("#draws-tree", DrawnPanel)
         second = self.turns and self._second
         table.display = not second
@@ -148,11 +147,9 @@ class DrawsView(View):
             self.job.start(DrawMany(self.draws, node, self.tokens))
 
     def change_count(self, by: int) -> None:
-        """Draw more, or fewer."""
         self.draws = neighbor(COUNTS, self.draws, by)
 
     def lengthen(self, by: int) -> None:
-        """Draw longer continuations, or shorter ones."""
         self.tokens = neighbor(LENGTHS, self.tokens, by)
 
     def turn(self) -> None:

@@ -143,7 +143,6 @@ class FindDialog(PickDialog[Candidate]):
         self._following = self.set_interval(FRAME, self._follow)
 
     def let_go(self) -> None:
-        """Stop waiting for an answer."""
         self._lookup.drop()
         if self._following is not None:
             self._following.stop()

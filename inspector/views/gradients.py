@@ -172,7 +172,6 @@ class GradientsView(InsideView[GradientsRead]):
     # ---- keys -----------------------------------------------------------------------------------
 
     def turn_row(self, by: int) -> None:
-        """Look at another row of the list."""
         self.choices.row += by
 
     def turn_alone(self) -> None:
@@ -180,11 +179,9 @@ class GradientsView(InsideView[GradientsRead]):
         self.choices.alone = not self.choices.alone
 
     def turn_method(self) -> None:
-        """Use the other method."""
         self.choices.method = "input" if self.integrated else "integrated"
 
     def turn_baseline(self) -> None:
-        """Use the next baseline."""
         choices = self.choices
         if self.integrated:
             choices.baseline = BASELINES[(BASELINES.index(choices.baseline) + 1) % len(BASELINES)]
@@ -194,7 +191,6 @@ class GradientsView(InsideView[GradientsRead]):
             )
 
     def turn_steps(self, by: int) -> None:
-        """Begin with fewer or more steps."""
         if self.integrated:
             self.choices.steps = neighbor(STEPS, self.choices.steps, by)
         else:

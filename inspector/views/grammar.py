@@ -40,7 +40,6 @@ class GrammarActions(ToolActions):
     # ---- keys -------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Ask for a grammar."""
         from inspector.views.grammar_dialog import GrammarDialog
 
         grammar = self.controller.setup.settings.grammar

@@ -103,7 +103,6 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
         self._changed()
 
     def let_go(self) -> None:
-        """Stop waiting for an answer."""
         self._lookup.drop()
 
     # ---- fields -----------------------------------------------------------------------------

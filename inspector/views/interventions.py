@@ -389,7 +389,6 @@ class SwitchOff(InsideView[HeadsSwept]):
         self.scope = "context" if self.scope == "token" else "token"
 
     def turn_measure(self) -> None:
-        """Colour by the next measure."""
         self.measure = MEASURES[(MEASURES.index(self.measure) + 1) % len(MEASURES)]
 
     def hold(self) -> None:

@@ -80,7 +80,6 @@ class Lens(InsideView[LensRead]):
             self._followed = highlighted.id
 
     def point(self, *place: int) -> None:
-        """Choose a layer."""
         (self._layer,) = place
 
     def offered(self, answer: LensRead, path: Sequence[Item]) -> OfferedHeat:
@@ -155,7 +154,6 @@ class Lens(InsideView[LensRead]):
             self._followed = answer.followed[(answer.followed.index(now) + 1) % len(answer.followed)]
 
     def change_measure(self) -> None:
-        """Colour by the next measure."""
         self.measure = MEASURES[(MEASURES.index(self.measure) + 1) % len(MEASURES)]
 
 

@@ -136,7 +136,6 @@ class MergesView(View):
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
-        """Show everything, now."""
         panel = self.query_one("#merges-panel", DrawnPanel)
         if self.beside:
             name = truncate_middle(visible(self._other), max(8, self.area.width // 2))
@@ -188,7 +187,6 @@ class MergesView(View):
         return [*rows, *below]
 
     def _two(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """Two tokenizers over the text."""
         if not self._other:
             return self.empty(on, width, height, "How two tokenizers cut the text around the selected token.")
         cut: list[TakenApart] = []
@@ -235,12 +233,10 @@ class MergesView(View):
         self.host.changed()
 
     def turn(self) -> None:
-        """Show the other view."""
         self.beside = not self.beside
         self._top = 0
 
     def name_other(self) -> None:
-        """Name the second tokenizer."""
         self.beside = True
         self.host.open(NameDialog(self._other, "", NAMED), self._named)
 
@@ -336,5 +332,4 @@ class NameDialog(FieldDialog[str]):
     FIELD: ClassVar[str] = "merges-name"
 
     def apply(self) -> None:
-        """Take what was typed."""
         self.dismiss(self.typed)

@@ -129,7 +129,6 @@ class ModulesView(InsideView[ModelModules]):
         return self.lines[self.at] if self.lines else None
 
     def go(self, by: int) -> None:
-        """Go up or down."""
         self.at = max(0, min(self.at + by, len(self.lines) - 1))
 
     @property

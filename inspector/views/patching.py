@@ -385,7 +385,6 @@ class Patching(InsideView[ActivationsPatched]):
             self.cursor = self._at(answer)
 
     def change_source(self) -> None:
-        """Take the next source."""
         if self.source is not None:
             self._chosen = self.sources[(self.sources.index(self.source) + 1) % len(self.sources)]
             self.faced = self.cursor = None
@@ -575,12 +574,10 @@ class CounterfactualDialog(Dialog[str]):
         editor.move_cursor(editor.document.end)
 
     def let_go(self) -> None:
-        """Stop waiting for an answer."""
         self._lookup.drop()
 
     @property
     def typed(self) -> str:
-        """The text in the field."""
         return self.query_one("#counterfactual-text", SafeTextArea).text
 
     @on(TextArea.Changed)

@@ -94,7 +94,6 @@ class PositionsView(InsideView[PositionTried]):
     # ---- keys -----------------------------------------------------------------------------------
 
     def turn_row(self, by: int) -> None:
-        """Look at another row."""
         self.row = max(0, min(len(self.offsets) + 1, self.row + by))
 
     @property

@@ -174,7 +174,6 @@ class RaceView(View):
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
-        """Show everything, now."""
         self.set_class(not self.steps, "-empty")
         for cached, id in ((True, "#race-cached"), (False, "#race-uncached")):
             lane = self.query_one(id, DrawnPanel)

@@ -128,7 +128,6 @@ class RanksView(View):
         return "No ranks were recorded up to here" if self.recorded else ALONE
 
     def show(self) -> None:
-        """Show everything, now."""
         latest = self.measured.ranks or self.measured.loaded
         title = f"{len(latest.ranks)} ranks" if latest is not None else ""
         self.query_one("#ranks-view", PageView).put(title, self._draw)

@@ -262,7 +262,6 @@ class SecondModelView(View):
 
     @property
     def opened(self) -> LockstepOpened | None:
-        """The second model."""
         return self.found.opened
 
     @property
@@ -477,12 +476,10 @@ class SecondModelView(View):
     # ---- keys -------------------------------------------------------------------------------------
 
     def walk(self, by: int) -> None:
-        """Look at another token."""
         self.timeline.walk(by)
         self._moved()
 
     def look_at(self, slot: int | None) -> None:
-        """Look at a token."""
         self.timeline.select(slot)
         self._moved()
 
@@ -491,7 +488,6 @@ class SecondModelView(View):
         self.host.changed()
 
     def change_measure(self) -> None:
-        """Color by the next measure."""
         if self.by_bytes:
             self.say("The two models have different tokens: only their logprobs can be compared")
         else:
@@ -577,7 +573,6 @@ class SecondModelView(View):
         self.controller.client.do(Take(way.node, way.ids), taken)
 
     def ask_model(self) -> None:
-        """Ask for the second model."""
         if why := self.controller.transport.bound:
             self.say(why)
             return

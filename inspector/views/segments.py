@@ -58,7 +58,6 @@ class SegmentsView(View):
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
-        """Show everything, now."""
         told, items = self.timeline.segments.told, self.timeline.items
         subtitle = f"{count(len(told))}, {counted(len(items), 'token')}"
         self.query_one("#segments-list", DrawnPanel).put("Segments", self._lines, subtitle)
@@ -123,7 +122,6 @@ class SegmentsView(View):
             self.look_at(slot)
 
     def look_at(self, slot: int) -> None:
-        """Select a token."""
         self.timeline.select(slot)
         self.host.changed()
 

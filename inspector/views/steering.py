@@ -301,7 +301,6 @@ class SteeringView(InsideView[StrengthsSwept]):
         self.strength = min(others, key=lambda each: abs(each - self.strength), default=self.strength)
 
     def turn_reach(self) -> None:
-        """Steer another part of the path."""
         self.reach = (self.reach + 1) % len(REACHES)
 
     def follow(self, which: int) -> None:

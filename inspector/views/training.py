@@ -264,7 +264,6 @@ class TrainingView(View):
         self.changed()
 
     def let_go(self) -> None:
-        """Pause."""
         self._clock.stop()
         self._pause()
 
@@ -302,7 +301,6 @@ class TrainingView(View):
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
-        """Show everything, now."""
         recording, begun = self.recording, self.so_far.begun
         self._clock.resume() if recording is not None and recording.playing else self._clock.pause()
         self.view.put("Watch a model learn", self._draw)

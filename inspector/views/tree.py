@@ -506,7 +506,6 @@ class TreeActions(ToolActions):
 
     @property
     def panel(self) -> TreePanel:
-        """The panel."""
         return self.host.panel(TreePanel)
 
     @property
@@ -535,7 +534,6 @@ class TreeActions(ToolActions):
     # ---- the cursor -------------------------------------------------------------------------
 
     def walk(self, move: Callable[..., None], *by: int) -> None:
-        """Move the cursor."""
         move(*by)
         self._point()
         self.host.answer()

@@ -68,7 +68,6 @@ class TurnDialog(Dialog[tuple[str, bool]]):
 
     @property
     def typed(self) -> str:
-        """The text in the field."""
         return self.query_one("#turn-text", SafeTextArea).text
 
     @on(TextArea.Changed, "#turn-text")
@@ -76,7 +75,6 @@ class TurnDialog(Dialog[tuple[str, bool]]):
         self.query_one("#apply", Button).disabled = not self.typed
 
     def apply(self) -> None:
-        """Send what was typed."""
         if self.typed:
             self.dismiss((self.typed, True))
 
@@ -124,7 +122,6 @@ class DiffersDialog(Dialog[Literal["path", "template"]]):
         )
 
     def apply(self) -> None:
-        """Continue with the chosen text."""
         self.dismiss("template" if self.query_one(Choice).chosen else "path")
 
 
@@ -135,7 +132,6 @@ class TurnActions(ToolActions):
     """The message that was typed and not sent yet."""
 
     def open(self) -> None:
-        """Ask for the next message."""
         if refusal := self._refusal():
             self.host.answer(refusal)
             return

@@ -82,12 +82,10 @@ class OwnTextDialog(Dialog[tuple[str, bool]]):
         self._ask()
 
     def let_go(self) -> None:
-        """Stop waiting for an answer."""
         self._lookup.drop()
 
     @property
     def typed(self) -> str:
-        """The text in the field."""
         return self.query_one("#own-text", SafeTextArea).text
 
     @on(TextArea.Changed, "#own-text")
