@@ -43,7 +43,7 @@ class Scale(Struct, frozen=True):
     below: str = ""
 
     def step(self, value: float) -> int:
-        """The step of a number: 0 for none to 5, below 0 for one below 0."""
+        """The step of a number, from 0 for none to 5; negative if the number is."""
         step = sum(abs(value) >= edge for edge in self.edges)
         return -step if value < 0 else step
 

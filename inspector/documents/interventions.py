@@ -86,7 +86,7 @@ def others(
 
 
 def changed_to(before: float, after: float) -> str:
-    """A changed probability, with an arrow up or down if it differs as it is written."""
+    """A changed probability, with an arrow up or down if the two differ as written."""
     text = percent(after)
     return text + (" " if text == percent(before) else "↑" if after > before else "↓")
 

@@ -23,7 +23,7 @@ LOGIT, MODEL, FINAL, NOW = "logit", "model", "final", "now"
 CELLS = 8
 """Cells of a column, its gap at the left included."""
 UNKNOWN = "·"
-"""Shown for a number that the engine has not sent yet, or can't."""
+"""Shown for a number that the engine has not sent yet, or can't send."""
 _ID = attrgetter("id")
 PENALTIES = [name for name, stage in STAGES.items() if stage.setting.endswith("_penalty")]
 SHAPING = ("logit-bias", *PENALTIES)

@@ -366,6 +366,6 @@ class AttentionView(InsideView[AttentionRead]):
             super().back()
 
     def goes_to(self, action: str) -> None:
-        """The view of scores opens on the head."""
+        """Open the view of scores on the head."""
         if action == "scores" and (head := self.single) is not None:
             self.host.point(action, head.layer + 1, head.head + 1)

@@ -27,7 +27,7 @@ class AttributionChoices(TokenChoices):
 
     by_size: bool = False
     unfolded: set[int] = field(default_factory=set)
-    """Parts whose heads are shown, by their place in the record."""
+    """Indices in the record of the parts whose heads are shown."""
     row: tuple[int, int | None] | None = None
     """The row that is looked at; None for the largest."""
     layer: int | None = None

@@ -216,7 +216,7 @@ class BeamsView(View):
 
     @property
     def tables(self) -> Sequence[ActionTable]:
-        """The form's come first while one of its fields is open."""
+        """The form's keys come first while one of its fields is open."""
         return (BEAM_FORM, *super().tables)
 
     # ---- the search -------------------------------------------------------------------------

@@ -236,11 +236,11 @@ class BreakpointActions(ToolActions):
         self.host.answer(f"{where}{self.controller.runs.break_at(points)}")
 
     def surprise(self, by: int) -> None:
-        """Look at the surprise before or after."""
+        """Look at the previous or the next surprise."""
         self.host.answer(go(self.timeline, SURPRISE, by))
 
     def fork(self, by: int) -> None:
-        """Look at the fork point before or after."""
+        """Look at the previous or the next fork point."""
         self.host.answer(go(self.timeline, FORK, by))
 
 

@@ -1,4 +1,4 @@
-"""Many draws after one text: how often each token came, its stated probability, and a tree of what came."""
+"""Many draws after one text: how often each token came, its stated probability, and a tree of the continuations."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class MarkActions(ToolActions):
     """Goes to branch points, bookmarks, notes and captions."""
 
     def walk(self, by: int) -> None:
-        """Look at the mark before or after."""
+        """Look at the previous or the next mark."""
         self.host.answer(go(self.timeline, by))
 
     def open(self) -> None:

@@ -222,7 +222,7 @@ class MergesView(View):
             self._rung = max(0, min(rungs(word) - 1, self.at(word) + by))
 
     def go(self, by: int) -> None:
-        """Look at the word before, or at the next one."""
+        """Look at the previous or the next word."""
         if (place := self.place) is None:
             return
         word = self.word

@@ -84,7 +84,7 @@ class ModulesView(InsideView[ModelModules]):
         """The lines that are not folded."""
 
     def begin(self) -> None:
-        """Begin at the top, with layers that are alike folded."""
+        """Begin at the top, with like layers folded."""
         self.at, self.unfolded, self.opened, self.answer = 0, set(), set(), None
 
     def question(self) -> tuple[Hashable, Command]:
@@ -177,7 +177,7 @@ class ModulesView(InsideView[ModelModules]):
             self.host.press(self.opens[0])
 
     def goes_to(self, action: str) -> None:
-        """The view opens on the layer of the selected module, if it is of one layer."""
+        """Open a view on the layer of the selected module, if that is in a single layer."""
         if (line := self.line) is not None and len(line.layers) == 1:
             self.host.point(action, line.layers[0] + 1)
 

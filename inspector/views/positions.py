@@ -71,7 +71,7 @@ class PositionsView(InsideView[PositionTried]):
         return f"What if {token} had another position"
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """The table as soon as one of its rows has an answer: the chosen one may have none."""
+        """See `InsideView`; the table is drawn as soon as any row has an answer, even if the chosen one has none."""
         known = next((answer for _, answer, _ in self._tried() if answer is not None), None)
         return self.draw(known, on, width, height) if known is not None else super()._draw(on, width, height)
 

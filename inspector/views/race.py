@@ -116,7 +116,7 @@ class RaceView(View):
 
     @property
     def steps(self) -> list[RaceStep]:
-        """Its steps so far."""
+        """The race's steps so far."""
         return self.race.steps if self.race else []
 
     @property
@@ -136,7 +136,7 @@ class RaceView(View):
 
     @property
     def over(self) -> bool:
-        """True if it reached its length."""
+        """True if the race reached its length."""
         return bool(self.steps) and self.tokens >= self.last
 
     @property

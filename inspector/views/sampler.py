@@ -129,7 +129,7 @@ class OfSecond(Struct, frozen=True):
 
 
 class StripPart(NamedTuple):
-    """A part of the row."""
+    """A part of the row of settings."""
 
     ink: str
     text: str
@@ -154,7 +154,7 @@ class SettingsStrip(Struct, frozen=True):
     """True if nothing can be applied, since no model is loaded."""
 
     def parts(self, used: Settings | None) -> list[StripPart]:
-        """Its parts, the most important first.
+        """The parts of the row, the most important first.
 
         Args:
             used: The settings that the token on show was, or will be, picked with.
@@ -689,11 +689,11 @@ class SamplerActions(ToolActions):
         return OfSecond(looked.title, self._second.get(about), why)
 
     def other_word(self) -> str:
-        """The word for the key that explains the other one of two models, while the sampler is on screen."""
+        """The word for the key that shows the other model's stages, while the sampler is on screen."""
         return self.timeline.of(SecondModelSoFar).other_word if "sampler" in self.host.shown else ""
 
     def other_model(self) -> None:
-        """Explain the other one of two models."""
+        """Show the stages of the other model."""
         if not self.timeline.of(SecondModelSoFar).switch():
             self.host.answer(with_keys("No second model is open: {second_model} opens one"))
         elif "sampler" in self.host.shown:

@@ -232,6 +232,6 @@ class SamplingDialog(SettingsDialog[Settings]):
     # ---- leaving ----------------------------------------------------------------------------
 
     def look(self, what: str, by: int) -> None:
-        """Look at another token meanwhile, or have dropped logits computed again."""
+        """Look at another token, or compute dropped logits again."""
         self._own.look(what, by)
         self.entitle()

@@ -184,7 +184,7 @@ class ScoresView(InsideView[ScoreRead]):
             self.say("The head's weight on that token is not recorded: click one with a number under it")
 
     def goes_to(self, action: str) -> None:
-        """The view of attention opens on the head."""
+        """Open the view of attention on the head."""
         if action == "attention":
             layer, head = self._now
             self.host.point(action, layer + 1, head + 1)

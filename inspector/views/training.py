@@ -108,7 +108,7 @@ def _losses(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int,
 
 
 def _spread(so_far: TrainingSoFar) -> list[float]:
-    """The held-out loss at each step: that of the look before it, at first that of the first look."""
+    """The held-out loss at each step, from the last look before it; at first from the first look."""
     looks = so_far.looks
     losses = [each.look.held_out_loss for each in looks] or [so_far.steps[0].loss]
     looked = [each.step for each in looks]

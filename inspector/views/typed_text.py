@@ -1,4 +1,4 @@
-"""A text of the user's own, put into the path token by token."""
+"""The user's own text, inserted into the path token by token."""
 
 from __future__ import annotations
 
