@@ -13,20 +13,20 @@ from msgspec import Struct
 
 Tone = Literal["", "muted", "faint", "strong", "accent", "primary", "warn", "bad", "good"]
 KEEP = 5
-"""The priority of what is never left out: if there is no room, it is scrolled to."""
+"""The priority of blocks that are never left out: if there is no room, the page scrolls."""
 
 
 # ---- sentences ----------------------------------------------------------------------------------
 
 
 class Text(Struct, frozen=True):
-    """A text with a tone of its own.
+    """A text with its own tone.
 
     Args:
-        text: In full.
+        text: The full text.
         tone: Its style.
         short: Shown instead if the columns of a table don't fit otherwise; empty for the same text.
-        gutter: A mark or the branch of a tree before it, in a tone of its own; a page leaves it out.
+        gutter: A mark or the branch of a tree before it, in another tone; a page leaves it out.
     """
 
     text: str
@@ -99,7 +99,7 @@ class Dot(Struct, frozen=True):
         value: The number.
         low: The lower end of the band that the dot is drawn on; NaN for no band.
         high: The upper end.
-        text: The band in words, for where nothing is drawn.
+        text: The band in words, shown if nothing is drawn.
     """
 
     value: float
@@ -131,17 +131,17 @@ class Column(Struct, frozen=True):
 
     Args:
         head: Its name.
-        align: The side at which its texts are.
+        align: The side at which its texts are aligned.
         tone: The style of its texts.
-        priority: If there is no room for all columns, those of the lowest priority are left out first; one of 1 already
-            before cells are short and drawings have less than their `ease`.
+        priority: If there is no room for all columns, those of the lowest priority are left out first; those of
+            priority 1 even before cells get short or drawings get less than their `ease`.
         short: Shown instead of `head` if the columns don't fit otherwise.
-        cells: The least and the most cells of a column of drawings; texts take as many as they need. Given with `top`
-            for all columns, only the rows in sight are made.
-        ease: The cells of a drawing that are worth more than a column of priority 1.
+        cells: Minimum and maximum cells of a column of drawings; texts take as many as they need. If all columns have
+            `cells`, and those of bars `top`, only the rows in sight are made.
+        ease: Cells that a drawing needs beside columns of priority 1, which are left out if it would have fewer.
         ends: The meaning of bars below and above zero, the longest form first; empty if bars begin at the left.
         top: The value of a full bar; None for the largest of the column.
-        least: The cells that its texts may be cut to before others are left out; 0 for all that they take.
+        least: Cells that its texts may be cut to before other columns are left out; 0 to not cut them.
     """
 
     head: str = ""
@@ -164,11 +164,11 @@ class TableRow(Struct, frozen=True):
 
 
 class Rows(Sequence[TableRow]):
-    """Rows that are made when they are drawn: of a large model there are thousands, of which a few are in sight.
+    """Rows that are made when they are drawn: for a large model there are thousands, and only a few are in sight.
 
     Args:
-        of: The things that the rows are about.
-        make: From one of them to its row.
+        of: The items that the rows are about.
+        make: Makes the row of an item.
     """
 
     def __init__(self, of: Sequence[Any], make: Callable[[Any], TableRow]) -> None:
@@ -185,14 +185,14 @@ class Table(BlockBase, frozen=True):
     """Rows under the names of their columns.
 
     Args:
-        columns: From the left.
-        rows: From the top.
+        columns: The columns from the left.
+        rows: The rows from the top.
         at: The index of the selected row; None for none.
         foot: The last row, which is always shown.
-        rest: From the indices of the rows that are shown to a row about the others; None for nothing to say.
+        rest: Makes a row about the rows that are not shown, from the indices of those that are; None for no such row.
         keep: The indices of rows in the order in which they are kept; empty for the order of the rows.
-        least: The rows that are shown at least.
-        whole: Whether all rows are drawn, and scrolled to.
+        least: Minimum number of rows that are shown.
+        whole: Whether all rows are drawn, so that the page scrolls to them.
         curve: What the dots are a function of, to draw them as a curve on a page; empty for no curve.
     """
 
@@ -229,9 +229,9 @@ class Facts(BlockBase, frozen=True):
 
 
 class HeatText(BlockBase, frozen=True):
-    """A text whose pieces are colored by value: each with a share from -1 to 1, and words about it.
+    """A text with pieces colored by value: each has a share from -1 to 1, and words about it.
 
-    It is drawn on pages alone: the screen has a text of its own, which takes the shares.
+    Only pages draw it: on the screen, the text above a view shows the shares.
     """
 
     pieces: tuple[tuple[str, float, str], ...]
@@ -241,9 +241,9 @@ class Drawn(BlockBase, frozen=True):
     """Rows that no other block can draw; a page leaves them out.
 
     Args:
-        draw: From the painter, the cells of a row and the number of lines to the rows.
-        lines: The least and the most.
-        roomy: The lines that it takes beyond these if no block needs them.
+        draw: Makes the rows from the painter, the cells of a row and the number of lines.
+        lines: Minimum and maximum number of lines.
+        roomy: Further lines that it takes if no other block needs them.
     """
 
     draw: Callable[[Any, int, int], list[Any]]
@@ -255,11 +255,11 @@ class Beside(BlockBase, frozen=True):
     """Two documents side by side, or one below the other if there are too few cells.
 
     Args:
-        main: The left one, or the upper one.
-        side: The other.
-        least: Cells from which on they are side by side.
-        cells: The least and the most cells of the side.
-        share: Of the cells that the side has between these.
+        main: The left document, or the upper one.
+        side: The other document.
+        least: Cells from which they are side by side.
+        cells: Minimum and maximum cells of the side.
+        share: The side's share of all cells, within these limits.
         brief: Shown instead of the side if it is not beside the main document: above it if there is room for both.
     """
 
@@ -292,7 +292,7 @@ def words(cell: Cell) -> str:
 
 
 def flat(blocks: Iterable[Block]) -> Iterator[Block]:
-    """The blocks, those that are beside each other one after the other."""
+    """The blocks, with those side by side one after the other."""
     for block in blocks:
         if isinstance(block, Beside):
             yield from flat((*block.main, *block.side))

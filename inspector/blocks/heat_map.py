@@ -19,7 +19,7 @@ Column = TypeVar("Column", bound=Hashable)
 LABEL = 5
 """Cells of a layer's name."""
 NUMBERED = 4
-"""Cells of a column from which on it has numbers."""
+"""Cells of a column from which it has numbers."""
 BELOW = "·-~=≡#"
 """The glyphs of the steps below 0, from calm to strongest."""
 NOTHING = "·"
@@ -32,9 +32,9 @@ class Scale(Struct, frozen=True):
 
     Args:
         edges: The number at which each step begins, without its sign.
-        plus: The sign before what is above 0.
-        signed: Whether there are numbers below 0, which have colors of their own.
-        below: The words for all of these in the legend; empty for an entry for each step.
+        plus: The sign before numbers above 0.
+        signed: Whether there are numbers below 0, which have their own colors.
+        below: The words for all numbers below 0 in the legend; empty for an entry for each step.
     """
 
     edges: tuple[float, ...]
@@ -43,7 +43,7 @@ class Scale(Struct, frozen=True):
     below: str = ""
 
     def step(self, value: float) -> int:
-        """The step of a number: 0 for none to 5, below 0 for one below 0."""
+        """The step of a number, from 0 for none to 5; negative if the number is."""
         step = sum(abs(value) >= edge for edge in self.edges)
         return -step if value < 0 else step
 
@@ -55,7 +55,7 @@ class Scale(Struct, frozen=True):
         """The meaning of the colors, and each step's edge on its own color.
 
         Args:
-            on: Its styles.
+            on: Provides the styles.
             cells: The width of a column of the map: its glyphs are explained if it has no numbers.
             width: Cells of the row.
             says: The words before the edges: the first that fit.
@@ -78,12 +78,12 @@ SHARES = Scale((0.05, 0.2, 0.4, 0.6, 0.8), below="below 0")
 
 
 def figure(value: float, cells: int, plus: str = "") -> str:
-    """A number in so many cells, 3 or more: `1.20`, `.12`, `−1.2`, `+12`; a dot for next to nothing.
+    """A number in a few cells: `1.20`, `.12`, `−1.2`, `+12`; a dot for next to nothing.
 
     Args:
         value: The number.
-        cells: Those that there is room for.
-        plus: The sign of one above 0.
+        cells: Cells available, 3 or more.
+        plus: The sign of a number above 0.
     """
     sign = "−" if value < 0 else plus
     size, room = abs(value), cells - len(sign)
@@ -99,7 +99,7 @@ def figure(value: float, cells: int, plus: str = "") -> str:
 
 
 def _glyph(on: Inks, step: int) -> str:
-    """The sign for a number that there is no room for: a blank if there are colors."""
+    """The sign shown if there is no room for the number: a blank if there are colors."""
     return " " if on.colorful else GLYPHS[step] if step >= 0 else BELOW[-step]
 
 
@@ -109,9 +109,9 @@ class HeatMap(Struct, Generic[Column]):
     Args:
         scale: Their colors.
         layers: The layers, counted from 0, the lowest first.
-        value: From the index of a layer and a column to the number; None if there is none.
+        value: Gives the number for the index of a layer and a column; None if there is none.
         at: The selected cell: the index of its layer, and its column.
-        marked: Those of marked ones.
+        marked: The marked cells.
     """
 
     scale: Scale
@@ -127,12 +127,12 @@ class HeatMap(Struct, Generic[Column]):
         """The rows from the top: the part that is shown, the names of the columns, and the layers, the last one first.
 
         Args:
-            on: Its styles.
+            on: Provides the styles.
             heads: The names of the columns.
             cells: The width of each column in sight.
             part: The columns in sight, for `part_shown`.
             width: Cells of a row.
-            height: Lines that there is room for.
+            height: Lines available.
         """
         depth, room = len(self.layers), max(1, height - len(heads))
         rows: list[Row] = [*heads]
@@ -158,6 +158,6 @@ class HeatMap(Struct, Generic[Column]):
             text = (MARK * mark + number).rjust(wide)
         if (place, column) != self.at:
             return Segment(text, self.scale.style(on, step))
-        # the cursor's own orange is that of numbers below 0
+        # the cursor's usual orange is that of numbers below 0
         cursor = on.ink("strong") + Style(reverse=True, bold=True) if self.scale.signed else on.ink("cursor")
         return Segment(text, cursor)

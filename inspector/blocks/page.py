@@ -1,4 +1,4 @@
-"""A document as elements of a page, of which Markdown is made too, and as HTML for a notebook."""
+"""A document as elements of a page, from which Markdown is also made, and as HTML for a notebook."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from inspector.scales import percent, signed, step_of
 from inspector.state.inside import checks_words
 
 WIDE, HIGH, EDGE = 320, 120, 34
-"""The size of a curve's drawing, and the room for its numbers, in its own unit."""
+"""The size of a curve's drawing, and the room for its numbers, in units of the SVG."""
 INDENT = "\N{NO-BREAK SPACE}" * 2
-"""Blanks that a page keeps."""
+"""Blanks that a browser keeps."""
 CLASSES = {"strong": "taken", "muted": "others"}
 """The class of a row by its tone."""
 _GROUNDS = "".join(
@@ -42,7 +42,7 @@ STYLE = f"<style>{_GROUNDS} svg .plus {{fill: #4687d7}} svg .minus {{fill: #d678
 Child = Element | str | None
 
 
-# ---- elements, in which a text is text, whatever it holds -----------------------------------------
+# ---- elements, in which a text is text, whatever it contains --------------------------------------
 
 
 def element(tag: str, *children: Child, **attributes: object) -> Element:
@@ -51,7 +51,7 @@ def element(tag: str, *children: Child, **attributes: object) -> Element:
     Args:
         tag: Its name.
         children: Elements, and texts, which are printable; None is left out.
-        attributes: By name, with `_` for `-` and after a word of Python's; None and False are left out.
+        attributes: By name, with `_` for `-` and after a keyword of Python; None and False are left out.
     """
     made = Element(tag)
     for name, value in attributes.items():
@@ -73,7 +73,7 @@ def written(made: Element) -> str:
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Element], **attributes: object) -> Element:
-    """A table with a heading for each column; without a caption where that is empty."""
+    """A table with a heading for each column, and a caption unless that is empty."""
     return element(
         "table",
         element("caption", caption) if caption else None,
@@ -84,12 +84,11 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Element], **attribut
 
 
 def heading(name: str) -> Element:
-    """The heading of a column; a plain cell where it has no name, since a screen reader would read out an empty one."""
+    """The heading of a column; a plain cell if it has no name: a screen reader would read out an empty heading."""
     return element("th", name, scope="col") if name else element("td")
 
 
 def row(*cells: Child, **attributes: object) -> Element:
-    """A row of a table."""
     return element("tr", *(element("td", cell) for cell in cells), **attributes)
 
 
@@ -97,7 +96,7 @@ def bar_around_zero(value: float, low: float, high: float) -> Element:
     """A bar from zero to a value.
 
     Args:
-        value: Between the next two.
+        value: A value between `low` and `high`.
         low: The left end, 0 at most.
         high: The right end, 0 at least.
     """
@@ -113,7 +112,7 @@ def bar_around_zero(value: float, low: float, high: float) -> Element:
 
 
 def hint(*texts: str) -> Element:
-    """A remark in small type, of sentences: what ends without a full stop gets one."""
+    """A remark of sentences in small type; each gets a full stop if it has no punctuation at its end."""
     ended = (text if text.endswith((".", ":", "?", "!")) else f"{text}." for text in texts if text)
     return element("p", " ".join(ended), class_="hint")
 
@@ -127,7 +126,7 @@ def likeliest(candidates: Sequence[Candidate]) -> str:
 
 
 def millionths(share: float | None) -> float | int | None:
-    """As many digits of a probability as are shown of it in percent, and one more; two where it is next to nothing."""
+    """A probability in millionths, with one digit more than is shown in percent; two digits if it is tiny."""
     if share is None or not math.isfinite(share):
         return None
     digits = 6 if share >= 0.1 else 4 if share >= 0.01 else 3 if share >= 1e-4 else 2
@@ -151,10 +150,10 @@ def elements(
     """The tables, curves and colored texts of a document, and below them its sentences and how it was checked.
 
     Args:
-        blocks: The document. Its strong sentences stay among the tables. One of other sentences alone has no elements.
+        blocks: The document. Strong sentences stay among the tables; with other sentences alone, it has no elements.
         facts: The checks; None for none.
-        first: Elements above it.
-        tables: The class of its tables; "plain" for those of texts.
+        first: Elements above the document.
+        tables: The class of its tables; "plain" for tables of texts.
     """
     shown = [*first]
     says = []

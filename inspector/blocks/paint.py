@@ -1,7 +1,7 @@
 """Draws a document as rows of segments, on a panel or with plain styles for a terminal or a file.
 
-If there is little room, tables get shorter and lose columns, then the blocks of the lowest priority are left out. What
-stays and has no room is below, to be scrolled to.
+If there is little room, tables get shorter and lose columns, then the blocks of the lowest priority are left out. If
+the rest still doesn't fit, the page scrolls.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from inspector.widgets.charts import AXIS, Spread, bar, bar_texts, in_sight, spr
 from inspector.widgets.rows import Row, fact_rows, heat_style, wrapped
 
 LEAST_DRAWING, LEAST_TEXT = 4, 8
-"""Cells that columns of drawings and of texts shrink to at least."""
+"""Minimum cells of columns of drawings and of texts."""
 LEAST_MAIN = 14
-"""Lines of the main document at least if the brief one is below it."""
+"""Minimum lines of the main document if the brief one is below it."""
 READABLE = 104
-"""Cells of a line of sentences at most."""
+"""Maximum cells of a line of sentences."""
 ENDLESS = 1_000_000
 """Lines of a terminal that scrolls."""
 CURSOR = "▶ "
@@ -60,11 +60,11 @@ class PlainInks:
     colorful, dark = False, True
 
     def ink(self, name: str) -> Style:
-        """The same for each name."""
+        """The same style for each name."""
         return self.rich_style
 
     def data(self, level: float = 0.5) -> Style:
-        """The same for each level."""
+        """The same style for each level."""
         return self.rich_style
 
 
@@ -72,9 +72,9 @@ def plain_lines(blocks: Iterable[Block], width: int = 120, fit: bool = False) ->
     """A document as lines of text.
 
     Args:
-        blocks: From the top.
+        blocks: The blocks from the top.
         width: Cells of a line.
-        fit: Whether tables lose columns to be no wider; without it they have all, as a file or a pipe takes them.
+        fit: Whether tables lose columns to fit; otherwise they have all columns, as for a file or a pipe.
     """
     painter = Painter(PlainInks())
     for block in blocks:
@@ -88,11 +88,11 @@ def plain_lines(blocks: Iterable[Block], width: int = 120, fit: bool = False) ->
 
 
 def part_shown(width: int, *parts: tuple[str, Sequence[int], int]) -> str:
-    """The part of some things that is shown: `Shown: layers 30 to 56 of 94`; empty if it is all of them.
+    """The part of a list that is shown: `Shown: layers 30 to 56 of 94`; empty if all of it is.
 
     Args:
-        width: Cells that it may take.
-        parts: Of each kind a noun in the plural, the indices of those that are shown, and how many there are.
+        width: Cells available.
+        parts: For each list a noun in the plural, the indices that are shown, and the total.
     """
     texts, short = [], []
     for noun, shown, total in parts:
@@ -110,7 +110,7 @@ def part_shown(width: int, *parts: tuple[str, Sequence[int], int]) -> str:
 
 
 class Painter:
-    """Draws documents in the styles of a panel, or in none."""
+    """Draws documents in the styles of a panel, or without styles."""
 
     def __init__(self, on: Inks) -> None:
         self.on, self.shades = on, Shades(on)
@@ -119,9 +119,9 @@ class Painter:
         """The rows of some blocks, one below the other.
 
         Args:
-            blocks: From the top.
-            width: Cells of a row at most.
-            height: Lines that there is room for. There are more rows if what stays needs them.
+            blocks: The blocks from the top.
+            width: Maximum cells of a row.
+            height: Lines available; there are more rows if blocks that are never left out need them.
         """
         needs = [(block, *self._lines(block, width)) for block in blocks]
         if sum(most for _, _, most in needs) > height:
@@ -153,7 +153,7 @@ class Painter:
         return rows
 
     def _lines(self, block: Block, width: int) -> tuple[int, int]:
-        """The least and the most lines of a block."""
+        """Minimum and maximum lines of a block."""
         match block:
             case Table():
                 rows, others = len(block.rows), block.headed + (block.foot is not None)
@@ -246,7 +246,7 @@ class Painter:
         return [*rows, *below]
 
     def _head(self, table: Table, columns: Sequence[Fitted], part: str) -> Row:
-        """The names of the columns; which rows are shown instead of the first one, or of two."""
+        """The names of the columns; the range of rows on show replaces the first name, or the first two."""
         first, muted = columns[0], self.on.ink("muted")
         long = cell_len(part) > first.cells and len(columns) > 1
         cells = first.cells + (2 + columns[1].cells if long else 0)
@@ -317,13 +317,13 @@ class Painter:
 
 
 class DotScale(NamedTuple):
-    """The scale of a column of dots, from the least number to the largest."""
+    """The scale of a column of dots, from the smallest number to the largest."""
 
     low: float
     high: float
 
     def drawn(self, on: Inks, cells: int, dot: Dot) -> Row:
-        """A value as a dot on the band between two others; in another style if it is outside of the band."""
+        """A value as a dot on its band; in another style if it is outside the band."""
         first, last, zero = self._at(dot.low, cells), self._at(dot.high, cells), self._at(0.0, cells)
         banded = not math.isnan(dot.low)
         beyond = banded and not dot.low <= dot.value <= dot.high
@@ -348,8 +348,8 @@ class Fitted(NamedTuple):
         column: The column.
         cells: Its width.
         head: Its name.
-        scale: What its drawings are measured by, the value of a full bar without an axis; None for texts.
-        short: 2 for short cells.
+        scale: The scale of its drawings; for bars without an axis, the value of a full bar; None for texts.
+        short: 1 for a short name, 2 for short cells as well.
         whole: The width at which no text is cut.
     """
 
@@ -367,9 +367,9 @@ def _mark(table: Table) -> int:
 
 
 def _fitted(table: Table, width: int) -> list[Fitted]:
-    """The columns that fit, with their cells: their names are short first, then those of priority 1 go, then cells are
-    short, then others of low priority go, then drawings shrink, then texts. What is left brings back columns that fit
-    in it, then goes to texts that were cut, then to drawings."""
+    """The columns that fit, with their cells. To save cells, first names get short, then columns of priority 1 are left
+    out, then cells get short, then other columns of low priority are left out, then drawings shrink, then texts. Spare
+    cells bring back columns that fit, then go to texts that were cut, then to drawings."""
     room = width - _mark(table)
     for short in (0, 1, 2):
         every = [*_needs(table, short)]
@@ -406,7 +406,7 @@ def _fitted(table: Table, width: int) -> list[Fitted]:
 
 
 def _needs(table: Table, short: int) -> Iterator[Fitted]:
-    """All columns with the cells that they need at least."""
+    """All columns with their minimum cells."""
     cut = len(table.rows) > table.least
     below = (table.foot, table.rest(range(table.least)) if cut and table.rest is not None else None)
     for place, column in enumerate(table.columns):
@@ -472,5 +472,5 @@ def _fitting(block: Sentence, width: int) -> tuple[Form, list[str]]:
 
 
 def _filled(row: Row, width: int) -> Row:
-    """A row of so many cells."""
+    """A row filled up to `width` cells."""
     return [*row, Segment(" " * max(0, width - Segment.get_line_length(row)))]

@@ -41,9 +41,9 @@ class Inks(Protocol):
 
 
 def stretches(shares: Sequence[float], count: int) -> list[float]:
-    """Shares in at most `count` stretches of equal length: the largest of each, since peaks are looked for.
+    """Shares in at most `count` stretches of equal length: the largest share of each, since peaks matter.
 
-    If there is room for several cells a token, each token has as many.
+    If there is room for several cells per token, all tokens have the same number of cells.
     """
     tokens, found = len(shares), list[float]()
     if 0 < tokens <= count:
@@ -57,7 +57,7 @@ def stretches(shares: Sequence[float], count: int) -> list[float]:
 
 
 class Shades:
-    """Draws shares in some styles."""
+    """Draws shares in the styles of a widget, or without colors."""
 
     def __init__(self, on: Inks) -> None:
         self._base, self._muted = on.rich_style, on.ink("muted")
@@ -67,7 +67,7 @@ class Shades:
         """The color of each step."""
 
     def strip(self, shares: Sequence[float], cells: int) -> Row:
-        """A strip of some cells, blank after the last share; shares that have no cell of their own share one."""
+        """A strip of `cells` cells, blank after the last share; if there are too few, several shares have one cell."""
         shares = stretches(shares, 2 * cells if self.colorful else cells)
         if not self.colorful:
             return [Segment("".join(GLYPHS[step_of(share)] for share in shares).ljust(cells), self._base)]
@@ -93,7 +93,7 @@ class Shades:
         return Segment(glyph, Style(color=self._colors[step_of(share)], bgcolor=ground))
 
     def legend(self, width: int) -> Row:
-        """The meaning of the colors, in so many cells."""
+        """The meaning of the colors, with the longest words that fit into `width` cells."""
         row: Row = [self.whole(0.0, 2 if self.colorful else 1)]
         for step, edge in enumerate(scales.SHARES, start=1):
             if self.colorful:

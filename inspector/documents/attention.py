@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 # ---- weights of a head --------------------------------------------------------------------------
 
 MEAN, MAX = -2, -1
-"""Numbers instead of a head's: the mean of a layer's heads, and the largest of their weights for each token."""
+"""Numbers that stand for all heads of a layer: their mean, and the largest of their weights for each token."""
 NAMES = {MEAN: "avg", MAX: "max"}
 RESTS = 0.5
-"""The share of a row from which on a head is said to rest on the first token, or on its sink."""
+"""The share of a row from which a head is said to rest on the first token, or on its sink."""
 
 
 class Head(NamedTuple):
-    """A head of a layer, or what stands for all heads of it; both count from 0."""
+    """A head of a layer, or the mean or maximum of its heads; layers and heads count from 0."""
 
     layer: int
     head: int
@@ -67,7 +67,7 @@ class Head(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The same in words."""
+        """The name in words."""
         whole = {MEAN: "the mean of its heads", MAX: "the maximum of its heads"}
         return f"layer {self.layer + 1}, {whole.get(self.head) or f'head {self.head + 1}'}"
 
@@ -78,17 +78,17 @@ def columns(layer: AttentionLayer) -> tuple[int, ...]:
 
 
 MOST_WHOLE = 64
-"""Means and maxima over the heads of a layer that are kept."""
+"""Maximum number of means and maxima that are kept."""
 _WHOLE: dict[tuple[int, int, int], tuple[AttentionLayer, tuple[float, ...]]] = {}
-"""The last ones, by `id()` of a layer, which is kept alive so that the id stays its own: a hash of its weights would
-take as long as to read them."""
+"""The last means and maxima, by `id()` of a layer, `MEAN` or `MAX`, and number of tokens. The layer is kept, so that
+its id isn't reused: a hash of its weights would take as long as reading them."""
 
 
 def weights_of(layer: AttentionLayer, head: int, tokens: int) -> tuple[float, ...]:
-    """The weights of a head, or of what stands for all of them, over a path.
+    """The weights of a head, or the mean or maximum of all heads, over a path.
 
     Args:
-        layer: Its weights.
+        layer: The weights of its layer.
         head: From 0, or `MEAN`, `MAX`.
         tokens: The length of the path.
     """
@@ -103,18 +103,18 @@ def weights_of(layer: AttentionLayer, head: int, tokens: int) -> tuple[float, ..
         _WHOLE[key] = layer, row
         if len(_WHOLE) > MOST_WHOLE:
             del _WHOLE[next(iter(_WHOLE))]
-    return row if math.isfinite(sum(row)) else (0.0,) * tokens  # a file may say anything
+    return row if math.isfinite(sum(row)) else (0.0,) * tokens  # a file may have NaN
 
 
 def sink_of(layer: AttentionLayer, head: int) -> float:
-    """The share that the sink of a head takes; 0 where there is none."""
+    """The share that the sink of a head takes; 0 if it has none."""
     if len(layer.sinks) <= max(head, 0):
         return 0.0
     return layer.sinks[head] if head >= 0 else (max if head == MAX else fmean)(layer.sinks)
 
 
 def entropy_bits(weights: Sequence[float], sink: float = 0.0) -> float:
-    """Entropy of a row of weights, its sink's share as one more outcome."""
+    """Entropy of a row of weights, with the sink's share as one more outcome."""
     return sum((-share * math.log2(share) for share in (*weights, sink) if share > 0), 0.0)
 
 
@@ -128,10 +128,10 @@ def rows_of(read: AttentionRead) -> list[tuple[Head, tuple[float, ...]]]:
 
 
 def most_focused(read: AttentionRead) -> Head | None:
-    """The head to begin with: of those with half of their attention on one token the one whose token is furthest back.
+    """The head to begin with: of the heads with half of their attention on one token, the one that looks furthest back.
 
-    The first token is left out, since heads rest there that have nothing to do. Without such a head it is the one with
-    the largest weight.
+    The first token is left out, since idle heads rest on it. Without such a head, it is the one with the largest
+    weight; None if there are no heads.
     """
     found = []
     for head, weights in rows_of(read):
@@ -144,9 +144,9 @@ def most_focused(read: AttentionRead) -> Head | None:
 # ---- the roles of heads -------------------------------------------------------------------------
 
 NAMED = 0.4
-"""The mean share from which on a head is named by its role, as in ARENA's exercises."""
+"""The mean share from which a head is named by its role, as in ARENA's exercises."""
 LISTED = 4
-"""Heads of a name that are listed."""
+"""Maximum number of heads listed for a role."""
 
 
 class Order(NamedTuple):
@@ -155,7 +155,7 @@ class Order(NamedTuple):
     Args:
         name: Its name.
         meaning: The meaning of the score.
-        score: From a head; None if the text has nothing to score.
+        score: Gives the score of a head; None if the text has nothing to score.
         role: The role of heads with a high score: `induction`; empty if they have none.
     """
 
@@ -215,13 +215,13 @@ def _role_words(order: Order, scored: HeadsScored) -> str:
         return f"No {role} head {where}: at most {heads[0]}, named from {percent(NAMED)} on."
     more = f" and {above - LISTED} more" if above > LISTED else ""
     listed = ", ".join(heads[: min(above, LISTED)])
-    # its work on one text makes it no head of a kind
+    # its attention on one text doesn't make it a head of that role
     what = "attention on this text" if scored.texts is None else f"head{'s' * (above > 1)}"
     return f"{role.capitalize()} {what}: {listed}{more}."
 
 
 def ranked(scores: Sequence[HeadScore], order: int) -> list[HeadScore]:
-    """The heads, the highest score first; without a score by place."""
+    """The heads, the highest score first; by place if there are no scores."""
     return sorted(scores, key=lambda each: -(ORDERS[order].score(each) or 0.0))
 
 
@@ -230,7 +230,7 @@ def ranked(scores: Sequence[HeadScore], order: int) -> list[HeadScore]:
 LABEL = 4
 """Cells of a layer's name."""
 TALL = 3
-"""Lines of a layer at most."""
+"""Maximum lines of a layer."""
 STRIPS = sentence("Each strip is the text up to this token: where a head looks.", tone="muted", priority=2)
 LEGEND = Drawn(lambda painter, width, height: [painter.shades.legend(width)], (1, 1))
 """The meaning of the colors of strips."""
@@ -320,9 +320,9 @@ def ranking(read: AttentionRead, scored: HeadsScored, order: int, chosen: Head) 
 # ---- one head -----------------------------------------------------------------------------------
 
 LEAST = 0.001
-"""The least weight of a token in the list."""
+"""Minimum weight of a token in the list."""
 BRIEF = 2
-"""Tokens on a narrow screen."""
+"""Number of tokens in the list on a narrow screen."""
 
 
 def details(
@@ -338,7 +338,7 @@ def details(
         path: The tokens up to the selected one.
         layer: The weights of the head's layer.
         chosen: The head.
-        known: Its scores, and all scores; None until they are computed.
+        known: The head's scores, and those of all heads; None until they are computed.
         answer: The first candidate for the next token; None if it isn't known.
     """
     label = quoted(_label(path, len(path) - 1))
@@ -354,7 +354,7 @@ def details(
 def brief(
     path: Sequence[Item], layer: AttentionLayer, chosen: Head, answer: Candidate | None
 ) -> Iterator[Block]:
-    """The same in a few lines for a narrow screen, without the head's name: the text above has it."""
+    """See `details`; in a few lines for a narrow screen, without the head's name, which the text above shows."""
     yield _looked_at(weights_of(layer, chosen.head, len(path)), path, BRIEF)
     yield from (*_next(answer), QUIET, *_remarks(path, layer, chosen))
 
@@ -364,7 +364,7 @@ def _label(path: Sequence[Item], place: int) -> str:
 
 
 def _placed(path: Sequence[Item], place: int) -> str:
-    """A token with its number."""
+    """A token with its place."""
     return f"{_label(path, place)} ({place_name(path[place]) if place < len(path) else place + 1})"
 
 
@@ -427,7 +427,7 @@ def _next(answer: Candidate | None) -> Iterator[Block]:
 # ---- pages, terminals and notebooks -------------------------------------------------------------
 
 STRONGEST, ROLE_HEADS, TOP = 8, 3, 3
-"""Heads on a page, heads of each role, and tokens in the row of a head."""
+"""Maximum number of heads on a page, heads of each role, and tokens in the row of a head."""
 
 
 def document(read: AttentionRead, path: Sequence[Item]) -> Iterator[Block]:
@@ -439,12 +439,12 @@ def document(read: AttentionRead, path: Sequence[Item]) -> Iterator[Block]:
 
 
 def strongest(read: AttentionRead, path: Sequence[Item], most: int | None = STRONGEST) -> Iterator[Block]:
-    """The heads with the strongest weights on other tokens than the first one, on which many heads rest.
+    """The heads with the strongest weights on tokens other than the first, on which many heads rest.
 
     Args:
         read: The weights.
-        path: The tokens up to the one that they are from.
-        most: The heads at most; None for all, by layer.
+        path: The tokens up to the one that the heads look from.
+        most: Maximum number of heads; None for all, by layer.
     """
     yield sentence(
         "The heads that look most at another token than the first. Where a head looks does not show what it takes "
@@ -464,7 +464,7 @@ def strongest(read: AttentionRead, path: Sequence[Item], most: int | None = STRO
 
 
 def roles(scored: HeadsScored) -> Iterator[Block]:
-    """The heads with the highest score of each role, and what else they do."""
+    """The heads with the highest score of each role, with some other scores."""
     yield from sentences([f"Over {measured_on(scored)}.", *found_words(scored)], "")
     rows = [
         TableRow((
@@ -482,9 +482,9 @@ def roles(scored: HeadsScored) -> Iterator[Block]:
 # ---- in an export -------------------------------------------------------------------------------
 
 LEAST_EXPORTED = 0.004
-"""Weights below are left out: no token's color shows them."""
+"""Smaller weights are left out: they would not color a token."""
 PLACES = 6
-"""Tokens that a head attends to, in a lesson."""
+"""Maximum number of tokens listed for a head in a lesson."""
 
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
@@ -500,8 +500,8 @@ def _exhibits(of: Exported) -> Iterator[Exhibit]:
 
 
 def _data(of: Exported) -> Mapping[str, Any]:
-    """The rows of the tokens whose attention was read, each with its heads, and the place of the head to begin with:
-    the one that was looked at last, or else the one that the screen would begin with."""
+    """The row of each token whose attention was read, with its heads; and the index of the head to begin with: the one
+    that was looked at last, or else the one that the screen would begin with."""
     answers = of.timeline.of(Answers)
     read = [each for each in answers.found(AttentionRead) if each.node in of.places]
     chosen = answers.head or (most_focused(read[-1]) if read else None)
@@ -513,7 +513,7 @@ def _data(of: Exported) -> Mapping[str, Any]:
 
 
 def _heads(read: AttentionRead) -> list[list[int]]:
-    """The layer and number of each head, from 1, then pairs of a place in the path and a weight in per mille."""
+    """The layer and number of each head, from 1, then pairs of an index in the path and a weight in per mille."""
     return [
         [head.layer + 1, head.head + 1]
         + [
@@ -527,7 +527,7 @@ def _heads(read: AttentionRead) -> list[list[int]]:
 
 
 def _beat(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
-    """The weights from the last token of the heads that the beat asks about."""
+    """The weights, from the last token, of the heads that a lesson's card asks about."""
     found = timeline.of(Answers).found(AttentionRead)
     read = next((each for each in found if each.node == timeline.tip), None)
     layers = {each.layer + 1: each for each in read.layers} if read is not None else {}

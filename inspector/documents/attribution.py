@@ -29,18 +29,18 @@ from inspector.keys import with_keys
 from inspector.scales import count, percent, signed
 
 MOST = 24
-"""Parts on a page: the largest, if a model has more."""
+"""Maximum number of parts on a page, which are then the largest."""
 STRONGEST = 8
-"""Heads that a page names."""
+"""Maximum number of heads that a page names."""
 HEADS = 4
-"""Heads of an attention that the sentence about it names at most."""
+"""Maximum number of heads that the sentence about an attention names."""
 DIRECT = (
     "Direct effects only. What a part does through later layers counts in their bars; for the total effect, switch it "
     "off"
 )
 SHORT = {"attention": "attn", "embedding": "embed", "recurrence": "recur"}
 SEEN = 0.005
-"""The least number that two decimals show."""
+"""The smallest number that two decimals show."""
 _WORDS = {"embedding": "embedding", "attention": "attention", "mlp": "MLP", "recurrence": "recurrence",
           "residual": "residual", "layer": "whole", "constant": "constant"}  # fmt: skip
 
@@ -49,18 +49,18 @@ _WORDS = {"embedding": "embedding", "attention": "attention", "mlp": "MLP", "rec
 
 
 class ContributionRow(Struct, frozen=True):
-    """One writer: a part, or a head of one."""
+    """A writer to the residual stream: a part of the model, or a head of one."""
 
     name: str
     """`embedding`, `L6 attention`, `L6 h1`; layers and heads counted from 1. Printable."""
     logits: tuple[float, ...]
     """Its contribution to the logit of each token."""
     value: float
-    """One number of these: see `AttributionRead.bar`."""
+    """The contributions as one number: see `AttributionRead.bar`."""
     part: int
-    """Place in the record."""
+    """Index of the part in the record."""
     head: int | None = None
-    """Index of a head from 0; -1 for what an attention adds without any; None for a part."""
+    """Index of a head from 0; -1 for what an attention adds outside its heads; None for a part."""
     after: float | None = None
     """The logit, or the difference, once this part has written; None for heads."""
     last: bool = False
@@ -68,18 +68,18 @@ class ContributionRow(Struct, frozen=True):
 
     @property
     def key(self) -> tuple[int, int | None]:
-        """The same in every order."""
+        """Identifies the row in any order of rows."""
         return self.part, self.head
 
 
 def heads_of(read: AttributionRead, part: Contribution) -> int:
-    """Number of a part's heads that can be told apart."""
+    """Number of a part's heads; 0 if they can't be told apart."""
     shape = part.heads.shape
     return shape[0] if len(shape) == 2 and shape[1] == len(read.tokens) and part.heads.fits else 0
 
 
 def part_rows(read: AttributionRead) -> list[ContributionRow]:
-    """A row for each part, in the order in which they write; a constant of nothing is left out."""
+    """A row for each part, in the order in which they write; a constant of 0 is left out."""
     rows, after = [], 0.0
     twice = Counter((part.layer, part.kind) for part in read.parts)
     for place, part in enumerate(read.parts):
@@ -93,7 +93,7 @@ def part_rows(read: AttributionRead) -> list[ContributionRow]:
 
 
 def head_rows(read: AttributionRead, row: ContributionRow) -> Iterator[ContributionRow]:
-    """The rows of a part's heads, and of what it adds without any, as far as they can be told apart."""
+    """The rows of a part's heads, and of what it adds outside them; empty if they can't be told apart."""
     part = read.parts[row.part]
     heads, layer = heads_of(read, part), f"L{(part.layer or 0) + 1}"
     rest = read.bar(part.rest) if len(part.rest) == len(read.tokens) else 0.0
@@ -112,9 +112,9 @@ def rows_of(
 
     Args:
         read: The contributions.
-        unfolded: Parts, by place, whose heads are rows of their own.
-        by_size: The largest first, whatever its sign; otherwise in the order in which they write. Then heads replace
-            their attention: all rows sum to the logit.
+        unfolded: Indices of the parts whose heads have their own rows.
+        by_size: Whether the largest come first, whatever their sign, instead of the order in which they write. Heads
+            then replace their attention, so that all rows sum to the logit.
     """
     rows: list[ContributionRow] = []
     for row in part_rows(read):
@@ -127,9 +127,9 @@ def writer_name(kind: str, layer: int | None, name: str, ambiguous: bool = False
     """The name of a writer to the residual stream: `embedding`, `L6 attention`, `L3 MLP`; printable.
 
     Args:
-        kind: As records have it.
+        kind: The kind of the writer in records.
         layer: Index from 0; None if it belongs to no layer.
-        name: The layer's attribute that holds it.
+        name: The layer's attribute for it.
         ambiguous: Whether the layer has several of the kind.
     """
     word = _WORDS.get(kind) or visible(name) or "other"
@@ -142,7 +142,6 @@ def writer_name(kind: str, layer: int | None, name: str, ambiguous: bool = False
 
 
 def heading(read: AttributionRead) -> str:
-    """The question."""
     names = [quoted(token_label(each.text)) for each in read.tokens]
     return f"Why {' rather than '.join(names)}"
 
@@ -171,10 +170,10 @@ def bars(
 
     Args:
         read: The answer.
-        rows: In the order in which they are shown.
+        rows: The rows in display order.
         at: The index of the selected row; None for none.
-        by_size: Whether they are sorted: then there is no running sum.
-        others: A row about those that have none.
+        by_size: Whether the rows are sorted by size; there is no running sum then.
+        others: Rows about the parts that have none.
     """
     ends = ends_of([token_label(each.text) for each in read.tokens])
     columns = [Column("part"), number("logits"), Column(cells=(20, 999), ease=40, ends=ends)]
@@ -189,7 +188,7 @@ def bars(
     if at is not None and rows:
         yield sentence(*(_about(read, rows[at], most) for most in range(HEADS, -1, -1)), lines=2, priority=3)
     yield from sentences(map(visible, read.notes), priority=2)
-    key = with_keys(" ({interventions})") if at is not None else ""  # in a panel, where it does that
+    key = with_keys(" ({interventions})") if at is not None else ""  # only in a panel, which has that key
     yield sentence(f"{DIRECT}{key}.", tone="muted", priority=1)
 
 
@@ -197,7 +196,7 @@ def ends_of(names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """The meaning of bars to the left and to the right of zero, in a logit or in the difference of two.
 
     Args:
-        names: Labels of its tokens.
+        names: Labels of the one or two tokens.
     """
     if len(names) < 2:
         return ("lowers it",), ("raises it",)
@@ -234,7 +233,7 @@ def _tokens(read: AttributionRead, figures: int) -> tuple[str | Text, ...]:
 def _sums(read: AttributionRead) -> Sequence[str]:
     two, reached = len(read.tokens) == 2, _plain(read.reached)
     capped = f" before {'their' if two else 'its'} softcap" if read.softcap else ""
-    # the logits' own numbers are above: rounded, they may not subtract
+    # the rounded logits above may have another difference
     words = f"the logits{capped} differ by {reached}" if two else f"the logit{capped} is {reached}"
     after = f", {_plain(read.tokens[0].logit)} after it" if capped and not two else ""
     long, short = f"sums to {_plain(read.total)}, {words}", "the logits" if two else "the logit"
@@ -243,7 +242,7 @@ def _sums(read: AttributionRead) -> Sequence[str]:
 
 
 def _about(read: AttributionRead, row: ContributionRow, most: int) -> str:
-    """The logits that a row adds to each token, and its strongest heads, at most so many."""
+    """The logits that a row adds to each token, and at most `most` of its strongest heads."""
     pairs = zip(row.logits, read.tokens, strict=True)
     adds = ", ".join(f"{signed(value)} to {quoted(token_label(token.text))}" for value, token in pairs)
     between = f"; the difference {signed(row.value)}" if len(read.tokens) == 2 else ""

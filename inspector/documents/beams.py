@@ -52,15 +52,15 @@ class BeamEntry(Struct, frozen=True):
 
 
 def entries(beams: BeamHistory, at: int) -> list[BeamEntry]:
-    """Everything that is to be listed after a step, best first, as far as it is known.
+    """The entries to list after a step, best first.
 
     Args:
-        beams: Of a search with at least `at` steps.
+        beams: A search with at least `at` steps.
         at: The step, from 1.
 
     Returns:
-        Before the end: live beams, finished hypotheses, greedy decoding if it is none of them, and those that fell out
-        last, as many as the width. At the end: the ranking, greedy decoding, and the beams that were left.
+        Before the end: live beams, finished hypotheses, greedy decoding if it is not one of them, and the beams that
+        were pruned last, as many as the width. At the end: the ranking, greedy decoding, and the unfinished beams.
     """
     search = beams.search
     assert search is not None
@@ -80,7 +80,7 @@ def entries(beams: BeamHistory, at: int) -> list[BeamEntry]:
 
 
 def _greedy(steps: Sequence[BeamStep]) -> Beam | None:
-    """The last token of greedy decoding, present or earlier."""
+    """The last known token of greedy decoding."""
     return next((step.greedy for step in reversed(steps) if step.greedy is not None), None)
 
 
@@ -102,7 +102,7 @@ def endings(hypotheses: Sequence[Hypothesis]) -> list[str]:
 
 
 def _fallen(beams: BeamHistory, at: int, count: int) -> Iterator[BeamEntry]:
-    """The beams that fell out last, the latest first; of one step the better ones first."""
+    """The beams that were pruned last, the latest first; within a step, the better ones first."""
     latest: list[BeamNode] = []
     for beam in _fell_by(beams, at):
         if len(latest) >= count and beam.fell != latest[-1].fell:
@@ -114,19 +114,20 @@ def _fallen(beams: BeamHistory, at: int, count: int) -> Iterator[BeamEntry]:
 
 
 def _fell_by(beams: BeamHistory, at: int) -> Iterator[BeamNode]:
-    """The beams that had fallen out after a step, the latest first."""
+    """The beams that were pruned up to a step, the latest first."""
     fallen = (beams.nodes[node] for node in reversed(beams.fallen))
     return (beam for beam in fallen if beam.fell is not None and beam.fell <= at)
 
 
 def passing(entries: Sequence[BeamEntry]) -> Counter[int]:
-    """The number of beams through each node, of those in the search or come of it; all go through where it began."""
+    """The number of beams through each node, not counting pruned ones and greedy decoding; all go through the node at
+    which the search began."""
     those = [entry.path for entry in entries if entry.kind not in ("fell", "greedy")]
     return Counter(node for path in those for node in (path[0].parent, *(beam.node for beam in path)))
 
 
 def follow(listed: Sequence[BeamEntry], node: int | None, beams: BeamHistory) -> tuple[int, int | None]:
-    """Keep the cursor on its beam, or on what grew from it, or on what it grew from; else on the best one.
+    """Keep the cursor on its beam, or on one that continues it, or on its beginning; else on the best one.
 
     Args:
         listed: The beams that are shown.
@@ -134,7 +135,7 @@ def follow(listed: Sequence[BeamEntry], node: int | None, beams: BeamHistory) ->
         beams: Every token that a beam reached.
 
     Returns:
-        The cursor's place in the list, and the node to follow from there; None for the best one.
+        The cursor's index in the list, and the node to follow from there; None for the best one.
     """
     if node is None:
         return 0, None
@@ -175,7 +176,6 @@ def counts(entries: Sequence[BeamEntry]) -> str:
 
 
 def settings_phrase(search: BeamSearch, short: bool = False) -> str:
-    """The settings of a search."""
     opened = search.opened
     width, most, penalty = opened.width, opened.max_tokens, f"penalty {opened.length_penalty:g}"
     if short:
@@ -247,10 +247,10 @@ def pieces(entry: BeamEntry, passing: Counter[int]) -> list[Piece]:
 
 
 def excerpt(text: Sequence[Piece], cells: int) -> list[Piece]:
-    """The pieces that fit, and a mark for each stretch between them.
+    """The pieces that fit, and an ellipsis for each gap between them.
 
-    First comes the place where the last run of marked pieces begins, then the marked places before it, the latest
-    first, then the pieces after it, and at last those before it.
+    The beginning of the last run of marked pieces is kept first, then the marked pieces before it, the latest first,
+    then the pieces after it, and finally the others before it.
     """
     if sum(cell_len(piece) for piece, _ in text) <= cells:
         return list(text)
@@ -282,13 +282,13 @@ def _with_gaps(text: Sequence[Piece], kept: Collection[int]) -> Iterator[Piece]:
 # ---- the tree -----------------------------------------------------------------------------------
 
 WIDEST = 12
-"""Cells of a token at most."""
+"""Maximum cells of a token."""
 JOIN = 2
 """Cells of the lines before a token."""
 TAIL = 16
 """Cells kept free after the last column, for place and score."""
 ENDED, FELL, UNFINISHED = "■", "✗", "‹…›"
-"""An end-of-sequence token, a beam that fell out, a token that finishes no character."""
+"""Signs of an end-of-sequence token, of a pruned beam, and of a token that completes no character."""
 
 
 Bit = tuple[str, str]
@@ -300,13 +300,13 @@ LatticeLine = tuple[list[Bit], int | None]
 def lattice(
     beams: BeamHistory, entries: Sequence[BeamEntry], at: int, rows: int, cells: int, node: int
 ) -> list[LatticeLine]:
-    """The lines of the tree that fit: the last steps, and the latest of the beams that fell out.
+    """The lines of the tree that fit: the last steps, and the beams that were pruned last.
 
     Args:
         beams: Every token that a beam reached.
         entries: The list after the step, at least one.
         at: The step.
-        rows: Lines available, with the head.
+        rows: Lines available, the head included.
         cells: Cells of a line.
         node: Last node of the highlighted beam.
     """
@@ -335,7 +335,7 @@ def lattice(
         return sorted(tokens, key=lambda token: min(map(_order, through[token.node])))
 
     def lines_of(token: BeamNode) -> Iterator[LatticeLine]:
-        """A token, and all that grew from it: the best in a straight line, the others below."""
+        """A token and all its continuations: the best in a straight line, the others below."""
         text, cells = shown(token), widths[token.length]
         if token.node not in grown:
             leaf = through[token.node][-1]  # greedy decoding may be a beam, too
@@ -347,7 +347,7 @@ def lattice(
             head = " " * cells, "faint"
 
     def joined(tokens: Iterable[BeamNode]) -> Iterator[LatticeLine]:
-        """Tokens that grew from one, the best first, with the lines that join them."""
+        """Tokens with the same parent, the best first, with the lines that join them."""
         family = best_first(tokens)
         for place, token in enumerate(family):
             last = place == len(family) - 1
@@ -358,7 +358,7 @@ def lattice(
                 join = " " * JOIN if last else "│ ", "faint"
 
     drawn: list[LatticeLine] = [(_head(widths), None)]
-    # the tokens that the window begins with are separate, unless the whole tree is in it
+    # the first tokens in the window are separate trees, unless it shows the whole tree
     roots = best_first(grown[None].values())
     for family in [roots] if first == 1 else [[root] for root in roots]:
         begins = "● " if first == 1 else "… "
@@ -369,23 +369,23 @@ def lattice(
 
 
 def _leaves(beams: BeamHistory, entries: Sequence[BeamEntry], at: int, rows: int) -> list[BeamEntry]:
-    """Beams that are listed, then those that fell out before them, as many as there are rows."""
+    """The listed beams, then beams that were pruned earlier, as many as there are rows."""
     listed = {entry.node for entry in entries}
     others = (beam.node for beam in _fell_by(beams, at) if beam.node not in listed)
     more = islice(others, max(0, rows - len(entries)))
     leaves = [*entries, *(BeamEntry("fell", None, tuple(beams.path(node))) for node in more)]
     on = {beam.node for leaf in leaves for beam in leaf.path[:-1]}
-    ends = [leaf for leaf in leaves if leaf.node not in on]  # greedy decoding may continue one that fell
+    ends = [leaf for leaf in leaves if leaf.node not in on]  # greedy decoding may continue a pruned one
     return ends[:rows]
 
 
 def _order(entry: BeamEntry) -> tuple[int, float]:
-    """Sort key of a row: the best first, and last what fell out, the latest of that first."""
+    """Sort key of a row: the best first, pruned beams last, of these the latest first."""
     return (1, -float(entry.last.fell or 0)) if entry.kind == "fell" else (0, -entry.last.score)
 
 
 def _window(leaves: Sequence[BeamEntry], at: int, cells: int) -> tuple[int, dict[int, int]]:
-    """The first step that is drawn, and the cells of each step's tokens: as many steps as fit, the last at least."""
+    """The first step that is drawn, and the cells of each step's tokens: as many steps as fit, at least the last."""
     widths: dict[int, int] = {}
     last = max(leaf.last.length for leaf in leaves)
     room = cells - TAIL - JOIN
@@ -400,7 +400,7 @@ def _window(leaves: Sequence[BeamEntry], at: int, cells: int) -> tuple[int, dict
 
 
 def shown(token: BeamNode) -> str:
-    """A token in the tree, printable: its own blank before it separates it from the line."""
+    """A token in the tree, printable; its leading blank separates it from the line."""
     if token.ends or not token.text:
         return ENDED if token.ends else UNFINISHED
     text = visible(token.text).rstrip(" ")

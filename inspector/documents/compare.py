@@ -1,11 +1,11 @@
 """Two branches compared: where they diverge and match again, their totals, and the same tokens made differently.
 
-Two texts share `.` and `the` everywhere, which means nothing. They match where at least `LEAST` ids in a row are the
-same: so the exact longest common subsequence of windows of that many ids is looked for, with a row of its table as the
-bits of one integer. 4,000 ids on each side take up to 30 ms, the most that are compared 60 ms.
+Any two texts share `.` and `the`, which means nothing. So they match only where at least `LEAST` ids in a row are the
+same: the matches are the exact longest common subsequence of windows of that many ids, computed with each row of the
+table as the bits of one integer. 4,000 ids on each side take up to 30 ms, `MOST` ids 60 ms.
 
-Under interventions the same tokens are computed again, as a branch of their own: then the text is the same, and the
-probabilities differ. All numbers are those of the records; a divergence is that of their candidates.
+Under interventions the same tokens are computed again on a separate branch: then the text is the same, but the
+probabilities differ. All numbers are those of the records; a KL divergence is a lower bound from their candidates.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from inspector.state.timeline import Timeline
 LEAST = 3
 """Ids in a row that make a match."""
 MOST = 8192
-"""Ids of each side that are searched for matches; later ones are paired in order."""
+"""Maximum ids of each side that are searched for matches; later ones are paired in order."""
 _Window = tuple[int, ...]
 LEFT, RIGHT = 0, 1
 SIDES = ("this path", "the other")
-"""The sides in a sentence, left and right: their texts also stand one above the other."""
+"""Names of left and right in a sentence: the texts may also be one above the other."""
 
 
 class Match(Struct, frozen=True):
     """A run of ids that both sides have."""
 
     left: int
-    """The place on the left where it begins."""
+    """Index of its first id on the left."""
     right: int
     length: int
 
@@ -55,7 +55,7 @@ class Match(Struct, frozen=True):
 
     @property
     def mirrored(self) -> Match:
-        """The same one, seen from the other side."""
+        """The same match with the sides exchanged."""
         return Match(self.right, self.left, self.length)
 
 
@@ -65,7 +65,7 @@ class Pair(Struct, frozen=True):
     left: int | None
     right: int | None
     joined: bool = False
-    """True if both share it, before they diverge or in a match."""
+    """True if both sides share the token, before they diverge or in a match."""
 
     def on(self, side: int) -> int | None:
         """The token of a side."""
@@ -73,7 +73,7 @@ class Pair(Struct, frozen=True):
 
 
 def matches(left: Sequence[int], right: Sequence[int]) -> tuple[Match, ...]:
-    """The matches of two runs of ids, as many as are in the same order on both sides.
+    """The matches of two runs of ids, in the same order on both sides.
 
     Args:
         left: Ids; the first `MOST` are compared.
@@ -84,17 +84,17 @@ def matches(left: Sequence[int], right: Sequence[int]) -> tuple[Match, ...]:
         exchanged.
     """
     one, other = tuple(left[:MOST]), tuple(right[:MOST])
-    if (len(other), other) < (len(one), one):  # ties are cut in the same way from both sides
+    if (len(other), other) < (len(one), one):  # so that ties are decided in the same way from both sides
         return tuple(match.mirrored for match in matches(other, one))
     windows = (list(zip(*(ids[n:] for n in range(LEAST)), strict=False)) for ids in (one, other))
     return tuple(_runs(_subsequence(*windows)))
 
 
 def _subsequence(left: Sequence[_Window], right: Sequence[_Window]) -> list[tuple[int, int]]:
-    """The places of a longest common subsequence, in order.
+    """Indices of a longest common subsequence, in order.
 
-    A bit of a row is 0 if one more window of the left makes the subsequence longer: Hyyrö's bit-vector form of the
-    table that the textbook fills cell by cell. Its rows are kept, and walked back.
+    This is Hyyrö's bit-vector form of the textbook's table: a bit of a row is 0 if that window of the left makes the
+    subsequence longer. The rows are kept, and walked back to find the subsequence.
     """
     held: dict[_Window, int] = {}
     for place, window in enumerate(left):
@@ -136,10 +136,10 @@ def pairs(left: int, right: int, met: Sequence[Match], begun: int = 0) -> Iterat
     """The tokens that face each other: those of a match, and those between two matches in their order.
 
     Args:
-        left: Tokens on the left.
-        right: Tokens on the right.
+        left: Number of tokens on the left.
+        right: Number of tokens on the right.
         met: Their matches, in order.
-        begun: Tokens before them on each side.
+        begun: Number of tokens before these on each side.
 
     Yields:
         Pairs in order; each token of either side is in exactly one.
@@ -174,12 +174,11 @@ class TokenChange(Struct, frozen=True):
     bits: float
     """Difference of its surprisals."""
     kl_bits: float | None
-    """The least that the Kullback-Leibler divergence of the right distribution from the left one can be; None if
-    candidates are missing."""
+    """A lower bound of KL(left || right); None if candidates are missing."""
 
 
 def _changes(pairs: Iterable[tuple[Item, Item]], begun: int) -> Iterator[TokenChange]:
-    """The changes of those of some equal tokens whose probabilities are known on both sides.
+    """The changes of equal tokens, as far as their probabilities are known on both sides.
 
     Args:
         pairs: The tokens of both sides.
@@ -193,7 +192,7 @@ def _changes(pairs: Iterable[tuple[Item, Item]], begun: int) -> Iterator[TokenCh
 
 
 def least_kl_bits(left: Item, right: Item) -> float | None:
-    """The least that KL(left || right) can be, in bits: of the candidates that both records list, and all other tokens
+    """A lower bound of KL(left || right) in bits, from the candidates that both records list and all other tokens
     taken as one.
 
     Args:
@@ -210,7 +209,7 @@ def least_kl_bits(left: Item, right: Item) -> float | None:
     pairs = [(one[id].prob, other[id].prob) for id in both]
     rest = [math.fsum(each.prob for id, each in side.items() if id not in both) for side in (one, other)]
     pairs.append((one_rest + rest[0], other_rest + rest[1]))
-    # a probability that float32 rounds to 0 would make a term endless: without it the sum is smaller still
+    # a probability that float32 rounds to 0 would make its term infinite: without the term the bound is only lower
     return max(0.0, math.fsum(p * math.log2(p / q) for p, q in pairs if p > 0 and q > 0))
 
 
@@ -229,16 +228,16 @@ class Totals(Struct, frozen=True):
 
     tokens: int
     unknown: int
-    """Tokens without a logprob: of a prompt whose logprobs are off. The other figures leave them out."""
+    """Number of tokens without a logprob, as in a prompt that was read without. The other figures leave them out."""
     logprob: float
-    """Logprob of all tokens together, natural logarithm."""
+    """Sum of the tokens' logprobs, natural logarithm."""
     mean: float | None
-    """Logprob of a token; None if none is known, as with the figures below."""
+    """Mean logprob of a token. This and the figures below are None if they aren't known for any token."""
     perplexity: float | None
     entropy_bits: float | None
     """Mean entropy of the distributions that the tokens were taken from."""
     ms: float | None
-    """Mean of a step."""
+    """Mean milliseconds of a step."""
 
 
 class Comparison(Struct, frozen=True):
@@ -248,16 +247,16 @@ class Comparison(Struct, frozen=True):
     """Tokens from the root on."""
     right: Sequence[Item]
     shared: int
-    """Tokens that both begin with."""
+    """Number of tokens that both begin with."""
     same: int
-    """Tokens that follow with the same ids on both sides though they were computed twice: above 0 only if something
-    else than a token made a branch, as interventions do."""
+    """Number of tokens after these that have the same ids on both sides but were computed twice: above 0 only if
+    something other than a token made a branch, as interventions do."""
     matches: tuple[Match, ...]
     """The runs of the same tokens; counted from the divergence."""
     pairs: tuple[Pair, ...]
-    """The tokens that face each other, as places in the paths: the shared ones first."""
+    """The tokens that face each other, as indices in the paths, the shared ones first."""
     cumulative: tuple[tuple[float, ...], tuple[float, ...]]
-    """Logprob of all tokens since the divergence, after each of them, for left and right; unknown ones add nothing."""
+    """Sum of the logprobs since the divergence, after each token, for left and right; unknown ones add nothing."""
     gap: tuple[float, ...]
     """Left's cumulative logprob minus right's, after each token of both, as long as both continue."""
     totals: tuple[Totals, Totals]
@@ -267,7 +266,7 @@ class Comparison(Struct, frozen=True):
 
     @property
     def largest(self) -> list[TokenChange]:
-        """The changes of a probability, the largest first; those that are 0 left out."""
+        """The changes of a probability, the largest first, without those that are 0."""
         return sorted((each for each in self.changes if each.prob), key=lambda each: -abs(each.prob))
 
     def change(self, pair: Pair) -> TokenChange | None:
@@ -279,7 +278,7 @@ class Comparison(Struct, frozen=True):
 
     @property
     def turns(self) -> tuple[int, ...]:
-        """Places of the pairs with which they diverge or match."""
+        """Indices of the pairs at which the sides diverge or match again."""
         after = enumerate(pairwise(self.pairs), 1)
         turns = {place for place, (one, next) in after if one.joined != next.joined}
         if self.shared < len(self.pairs):
@@ -287,12 +286,11 @@ class Comparison(Struct, frozen=True):
         return tuple(sorted(turns))
 
     def items(self, pair: Pair) -> tuple[Item | None, Item | None]:
-        """The tokens of a pair."""
         left = None if pair.left is None else self.left[pair.left]
         return left, None if pair.right is None else self.right[pair.right]
 
     def sum(self, pair: Pair, side: int) -> float | None:
-        """The cumulative logprob after a pair's token of a side; None if there is none."""
+        """The cumulative logprob after a side's token of a pair; None before the divergence, or without a token."""
         place = pair.on(side)
         return None if place is None or place < self.shared else self.cumulative[side][place - self.shared]
 
@@ -321,7 +319,6 @@ def compare(left: Sequence[Item], right: Sequence[Item]) -> Comparison:
 
 
 def totals(items: Sequence[Item]) -> Totals:
-    """The totals of some tokens."""
     known = [item.logprob for item in items if item.logprob is not None]
     entropies = [value for item in items if (value := METRIC["entropy"].value(item)) is not None]
     mean = _mean(known)
@@ -344,7 +341,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def others(timeline: Timeline) -> list[int]:
-    """The last nodes of all branches but the current path, in the order of the tree."""
+    """The last nodes of all branches except the current path, in the order of the tree."""
     ends, waiting = [], [ROOT]
     while waiting:
         node = waiting.pop()
@@ -358,8 +355,9 @@ def others(timeline: Timeline) -> list[int]:
 def nearest(timeline: Timeline) -> int | None:
     """The last node of the branch that is compared first; None if there is no other.
 
-    It is the one that diverges from the path nearest before the selected token, or failing that nearest after it: the
-    one that was taken back at the last token, or else the one that was left last there, and made last among equals.
+    At the end of the path it is the continuation that was taken back, if there is one. Otherwise it is the branch that
+    diverges nearest before the selected token, or else nearest after it; of several, the one that was left last, or
+    made last.
     """
     here, slots = min(timeline.slot, len(timeline.items) - 1), len(timeline.items)
     ahead = [timeline.tree.leaf(timeline.tip)] if timeline.tree.children.get(timeline.tip) else []
@@ -375,7 +373,7 @@ def nearest(timeline: Timeline) -> int | None:
 
 
 class Rule(Struct, frozen=True):
-    """A line of words between two stretches of tokens."""
+    """A line of words between two runs of tokens."""
 
     words: str
     joins: bool = False
@@ -386,7 +384,7 @@ Line = Pair | Rule
 
 
 def lines(comparison: Comparison) -> Iterator[Line]:
-    """The pairs of a comparison, and words where they diverge and where they match."""
+    """The pairs of a comparison, with a rule wherever they diverge or match again."""
     before = True
     met = iter(comparison.matches)
     for place, pair in enumerate(comparison.pairs):
@@ -413,7 +411,7 @@ def _diverges(comparison: Comparison) -> str:
 
 
 def _ends(comparison: Comparison, tokens: int) -> str:
-    """Words for a side that ends after so many tokens of its own; empty if neither does."""
+    """Words for a side that ends `tokens` tokens after the divergence; empty if neither does."""
     sides = zip(SIDES, comparison.totals, strict=True)
     return next((f"{side} ends here" for side, own in sides if own.tokens == tokens), "")
 
@@ -455,12 +453,7 @@ def summary(comparison: Comparison) -> str:
 
 
 def own_conditions(tree: SessionTree, comparison: Comparison) -> tuple[str, str]:
-    """The conditions that only one side's own tokens were made with, of left and right; empty if there are none.
-
-    Args:
-        tree: The tree of the branches.
-        comparison: The comparison.
-    """
+    """Conditions of left's own tokens that right's don't have, and the other way round; empty if there are none."""
     left, right = (side[comparison.shared :] for side in (comparison.left, comparison.right))
     made = by_token(tree, [*left, *right])
     parts = made[: len(left)], made[len(left) :]
@@ -472,12 +465,7 @@ def own_conditions(tree: SessionTree, comparison: Comparison) -> tuple[str, str]
 
 
 def lead(comparison: Comparison, tree: SessionTree) -> str:
-    """The different conditions, and what they changed; empty if two branches differ in their tokens alone.
-
-    Args:
-        comparison: The comparison.
-        tree: The tree of the branches.
-    """
+    """The different conditions, and what they changed; empty if the two branches only differ in their tokens."""
     made, found = own_conditions(tree, comparison), comparison.changes
     sides = [f"{side.capitalize()}: {words}. " for words, side in zip(made, SIDES, strict=True) if words]
     differently = "".join(sides)
@@ -508,7 +496,7 @@ def _probabilities(comparison: Comparison) -> str:
 
 
 def change_words(change: TokenChange, divergence: bool) -> str:
-    """A change in figures: `62.00 % → 41.00 % (KL at least 0.13 bits)`; or without its divergence."""
+    """A change in figures: `62.00 % → 41.00 % (KL at least 0.13 bits)`; or without the KL divergence."""
     assert change.left.prob is not None
     assert change.right.prob is not None
     least = f" (KL at least {bits(change.kl_bits)} bits)" if divergence and change.kl_bits is not None else ""

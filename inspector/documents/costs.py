@@ -36,13 +36,13 @@ NAMES: dict[str, str] = {
     "norm": "norms", "mlp": "MLP", "residual": "residual sums", "recurrence": "recurrence or convolution",
 }  # fmt: skip
 NEAR = 0.5
-"""The share of the roof from which on it limits a forward pass."""
+"""The share of the roof from which the roof is said to limit a forward pass."""
 CACHED = "what it reads stays in the processor's caches, or other programs slowed that measurement"
 BARS = Column(cells=(4, 999), priority=2)
 
 
 def document(record: Profiled | RooflineMeasured | KVCompared) -> Iterator[Block]:
-    """All of a measurement."""
+    """A whole measurement, for a page or a terminal."""
     match record:
         case Profiled():
             yield sentence(f"One step after {count(record.tokens)} tokens")
@@ -104,7 +104,7 @@ def _reading(roofline: RooflineMeasured | None) -> Iterator[Fact]:
 
 
 def layers(profiled: Profiled) -> Iterator[Block]:
-    """A row for each layer: the time of its parts by role, and of all of it."""
+    """A row for each layer: the time of its parts by role, and their sum."""
     own = [part for part in profiled.parts if part.layer is not None]
     roles = [role for role in ROLES if any(part.role == role for part in own)]
     if not own:
@@ -128,7 +128,7 @@ def layers(profiled: Profiled) -> Iterator[Block]:
 
 
 def works(roofline: RooflineMeasured) -> list[tuple[str, Work]]:
-    """Both forward passes by name."""
+    """The measured forward passes by name."""
     return [("decode", roofline.decode), *([("prefill", roofline.prefill)] if roofline.prefill else [])]
 
 

@@ -23,7 +23,7 @@ def cells(model: DiskModel, available: int | None) -> dict[str, str]:
 
     Args:
         model: The model.
-        available: Bytes of memory that a program can take; None if that isn't known.
+        available: Bytes of memory that a program can use; None if that isn't known.
     """
     weights, kv = model.weights, model.kv
     return {
@@ -46,11 +46,11 @@ def _fits(model: DiskModel, available: int | None) -> str:
 
 
 def facts(model: DiskModel, room: Room) -> Iterator[tuple[str, str]]:
-    """Name and sentence of each fact of a model, the most wanted first; not yet printable.
+    """Name and sentence of each fact of a model, the most important first; not yet printable.
 
     Args:
         model: The model.
-        room: The memory that there is for it.
+        room: The memory available for it.
     """
     weights, kv, context = model.weights, model.kv, model.context
     if model.problem and model.downloads:

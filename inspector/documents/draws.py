@@ -1,4 +1,4 @@
-"""Many draws: the frequency of each first token beside its stated probability, and the tree of what came."""
+"""Many draws: the frequency of each first token beside its stated probability, and the tree of continuations."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from inspector.scales import count, counted, percent
 from inspector.state.batch import Batches, DrawnNode
 
 LABEL = 16
-"""Cells of a token at most."""
+"""Maximum cells of a token."""
 DEEPEST = 12
-"""Levels of the tree at most."""
+"""Maximum levels of the tree."""
 ENOUGH = 5
-"""Expected draws from which on a frequency says something, as in the chi-square test."""
+"""Expected draws from which a frequency is meaningful, as in the chi-square test."""
 LISTED = 24
-"""Tokens of an export at most, the most frequent first."""
+"""Maximum number of tokens in an export, the most frequent first."""
 COLUMNS = (
     Column("token"), number("expected"), number("observed"), Column("95 % interval"), number("count", 2),
     Column(cells=(3, 20), priority=1),
@@ -30,11 +30,11 @@ COLUMNS = (
 
 
 def frequencies(drawn: DrawsCounted, most: int | None = None) -> Iterator[Block]:
-    """The first tokens, the most frequent first, and the test of all of them.
+    """The first tokens, the most frequent first, and the chi-square test.
 
     Args:
         drawn: The count.
-        most: The tokens that have a row at most; the rest is counted with the others. None for all that fit.
+        most: Maximum number of tokens with a row; the rest count as others. None for all that fit.
     """
     listed = drawn.outcomes[:most]
 
@@ -57,7 +57,7 @@ def frequencies(drawn: DrawsCounted, most: int | None = None) -> Iterator[Block]
 
 def _row(each: DrawnToken, draws: int) -> TableRow:
     share, label = each.count / draws, truncate(token_label(each.text), LABEL)
-    # of rarer tokens only those that came are seen: their frequency is always above what is stated
+    # of rarer tokens, only those that came up are listed: their frequency is always above the stated probability
     outlying = each.prob * draws >= ENOUGH and not each.low <= each.prob <= each.high
     band = f"{percent(each.low)} to {percent(each.high)}{' !' if outlying else ''}"
     return TableRow((label, percent(each.prob), percent(share), band, count(each.count), Bar(share)))
@@ -78,7 +78,7 @@ def verdict(drawn: DrawsCounted) -> str:
 def tree_lines(
     nodes: Sequence[DrawnNode], width: int = 100, indent: str = "", depth: int = 0
 ) -> Iterator[str]:
-    """The tree of what came, a line a token, with the number of draws that took it."""
+    """The tree of continuations: a line for each token, with the number of draws that took it."""
     for place, node in enumerate(nodes):
         last = place == len(nodes) - 1
         head = f"{indent}{'└' if last else '├'} {node.count:>3} "

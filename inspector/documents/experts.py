@@ -37,7 +37,7 @@ STATES = (
 
 
 def experts_summary(layers: Sequence[ExpertLayer]) -> str:
-    """All mixtures in a sentence or two: how many experts, and how far one of them decides; empty without any."""
+    """All mixtures in a sentence or two: how many experts ran, and the strongest weights; empty if there are none."""
     if not layers:
         return ""
     chosen, experts = sum(len(layer.chosen) for layer in layers), sum(layer.experts for layer in layers)
@@ -65,7 +65,7 @@ def chosen_words(layer: ExpertLayer) -> str:
 
 
 def states_summary(states: Sequence[StateArray]) -> str:
-    """All states of recurrent layers in a sentence; empty without any."""
+    """All states of recurrent layers in a sentence or two; empty if there are none."""
     if not states:
         return ""
     layers = len({state.layer for state in states})
@@ -97,7 +97,7 @@ def document(read: ExpertsRead, most: int | None = None) -> Iterator[Block]:
 
     Args:
         read: The experts and states.
-        most: The rows of each table at most; None for all.
+        most: Maximum rows of each table; None for all.
     """
     yield from sentences([experts_summary(read.layers), states_summary(read.states)], "")
     if read.layers:
@@ -112,11 +112,11 @@ def document(read: ExpertsRead, most: int | None = None) -> Iterator[Block]:
 
 
 def view(read: ExpertsRead, chosen: int | None, wide: bool, low: bool) -> Iterator[Block]:
-    """The same for a panel.
+    """See `document`; for a panel.
 
     Args:
         read: The experts and states.
-        chosen: The layer that is shown before all others, from 0: a large model has it out of sight. None for none.
+        chosen: The layer that is shown first, counted from 0, as it may be far down in a large model; None for none.
         wide: Whether there is a column for each expert.
         low: Whether numbers come before words.
     """
@@ -143,7 +143,7 @@ def view(read: ExpertsRead, chosen: int | None, wide: bool, low: bool) -> Iterat
 
 
 def fits(layers: Sequence[ExpertLayer], width: int) -> bool:
-    """True if there is a column for each expert."""
+    """True if there is room for a column for each expert."""
     return NAME + max((layer.experts for layer in layers), default=0) * CELL <= width
 
 
@@ -156,7 +156,7 @@ def _state(state: StateArray) -> TableRow:
 
 
 def _weights(layers: Sequence[ExpertLayer], wide: bool) -> Drawn:
-    """A row for each layer: a cell for each expert, or those that were chosen, as many as fit."""
+    """A row for each layer: a cell for each expert, or the chosen experts, as many as fit."""
 
     def draw(painter: Painter, width: int, height: int) -> list[Row]:
         on, rows = painter.on, list[Row]()

@@ -1,4 +1,4 @@
-"""The parts that all tools contribute to an export, as in the registry: for where there is no screen."""
+"""The export parts of all tools, as in `inspector.views`; for use without a screen."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from inspector.scales import count, signed
 from inspector.state.session_tree import Item, place_name
 
 LISTED = 12
-"""Tokens in the table of a page or a terminal: the largest."""
+"""Maximum number of tokens in the table of a page or a terminal: the largest."""
 COLORED = 512
-"""Tokens of the colored text of a page at most: the last ones."""
+"""Maximum number of tokens in the colored text of a page: the last ones."""
 COLUMNS = Column("token"), number("place"), number("share"), number("logits")
 MEANINGS = {
     "input": "A number is a slope at this text: how fast the logit rises (+) or falls (−) as the token's vector grows; "
@@ -50,7 +50,7 @@ class TokenShare(Struct, frozen=True):
     value: float
     """Logits."""
     share: float
-    """Share of the sizes of all of them, with its sign."""
+    """Share of the sum of all sizes, with its sign."""
 
 
 def shares_of(read: GradientsRead, path: Sequence[Item]) -> list[TokenShare]:
@@ -58,7 +58,7 @@ def shares_of(read: GradientsRead, path: Sequence[Item]) -> list[TokenShare]:
 
     Args:
         read: The gradients.
-        path: The tokens up to the one that is looked at; a file may have others.
+        path: The tokens up to the selected one; their number may not match if the answer is from a file.
     """
     values = [value if math.isfinite(value) else 0.0 for value in read.values]
     whole = math.fsum(map(abs, values)) or 1.0
@@ -70,7 +70,7 @@ def shares_of(read: GradientsRead, path: Sequence[Item]) -> list[TokenShare]:
 
 
 def largest(shares: Sequence[TokenShare]) -> list[TokenShare]:
-    """The largest first, whatever their sign."""
+    """The shares, the largest first, whatever their sign."""
     return sorted(shares, key=lambda each: (-abs(each.value), each.place))
 
 
@@ -83,12 +83,12 @@ def baseline_of(text: str) -> tuple[GradientBaseline, str]:
 
 
 def asked_words(read: GradientsRead) -> str:
-    """The logit, or the difference, that is looked at; printable."""
+    """The token or the two tokens that the gradients are about; printable."""
     return " rather than ".join(quoted(token_label(each.text)) for each in read.tokens[:2])
 
 
 def method_words(read: GradientsRead) -> str:
-    """The method with its baseline, steps and what is held: `integrated gradients from ..., 32 steps`; printable."""
+    """The method with its baseline, steps and held experts: `integrated gradients from ..., 32 steps`; printable."""
     if read.method == "input":
         return METHODS["input"]
     base = BASELINES[read.baseline]
@@ -99,7 +99,7 @@ def method_words(read: GradientsRead) -> str:
 
 
 def complete_words(read: GradientsRead) -> str:
-    """The sum of the shares, and how far it is from what they have to add up to."""
+    """A sentence on the sum of the shares, and how far it is from what they should add up to."""
     what = "logit difference" if len(read.tokens) > 1 else "logit"
     if read.residual is None:
         total, value = signed(read.total), signed(read.value)
@@ -126,12 +126,11 @@ def percent_off(error: float) -> str:
 
 
 def heading(read: GradientsRead) -> str:
-    """The question."""
     return f"Tokens behind {asked_words(read)}: {method_words(read)}"
 
 
 def document(read: GradientsRead, path: Sequence[Item]) -> Iterator[Block]:
-    """The text with its shares, then the largest of them, and the sum of the others; nothing without any share."""
+    """The text with its shares, then the largest, and the sum of the others; nothing if there are no shares."""
     shares = shares_of(read, path)
     if not shares:
         return
@@ -152,10 +151,10 @@ def listed(
 
     Args:
         read: The answer.
-        path: Its tokens.
-        shares: The largest first.
+        path: The tokens of its path.
+        shares: The shares, the largest first.
         at: The index of the selected row; None for none.
-        most: The rows at most; the others are summed in one more row. None for all.
+        most: Maximum number of rows; the others are summed in one more row. None for all.
     """
     rows = [_row(each.label, place_name(path[each.place]), each.share, each.value) for each in shares[:most]]
     if left := shares[most:] if most is not None else []:

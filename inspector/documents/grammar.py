@@ -29,7 +29,7 @@ EXAMPLES: tuple[tuple[str, GrammarKind, str], ...] = (
 )
 """Grammars by name, for the dialog to fill in."""
 FIGHTS = 0.01
-"""Below this mass the grammar and the model want different texts."""
+"""The mass below which the grammar works against the model."""
 
 
 def outside(reading: GrammarReading | None) -> bool:
@@ -45,7 +45,7 @@ def warning(reading: GrammarReading) -> str:
 
 
 def allows(reading: GrammarReading) -> str:
-    """The number of tokens that it leaves, and their probability by the model."""
+    """The number of allowed tokens, and their probability by the model."""
     tokens, them = scales.counted(reading.allowed, "token"), "it" if reading.allowed == 1 else "them"
     return f"It allows {tokens}; the model gives {them} {scales.share(reading.mass)}."
 
@@ -69,7 +69,7 @@ def forced(reading: GrammarReading) -> str:
 
 
 def sentences(reading: GrammarReading) -> list[str]:
-    """All of it, the most important first."""
+    """The whole reading in sentences, the most important first."""
     ending = ENDINGS[reading.state]
     if reading.state in ("left", "ended"):
         return [ending]
@@ -81,8 +81,8 @@ _WORDS, _COUNT, _SHARE, _BAR = 22, 8, 11, 24
 
 
 def beginnings(expected: Sequence[ExpectedBeginning], on: Canvas, width: int, room: int) -> list[Row]:
-    """The texts that a grammar allows next: each beginning with its tokens and their probability by the model, as far
-    as there is room."""
+    """The texts that a grammar allows next: each beginning with the number of its tokens and their probability by the
+    model, as many as fit."""
     if not expected or room < 2:
         return []
     if len(expected) >= room:

@@ -37,12 +37,12 @@ TOTAL = (
 
 
 def heading(tried: Intervened) -> str:
-    """The interventions."""
+    """The interventions in words."""
     return interventions_words(tried.interventions, exact=True)
 
 
 def candidates(tried: Intervened) -> Iterator[Block]:
-    """The candidates as the model has them, and under the interventions, for a page or a terminal."""
+    """The candidates without and with the interventions, for a page or a terminal."""
     scope = steered_words(tried.scope, tried.begin)
     entropy = f"from {bits(tried.entropy_before_bits)} to {bits(tried.entropy_after_bits)} bits"
     yield sentence(
@@ -75,7 +75,7 @@ def others(
     Args:
         probs: The probabilities of each candidate before and after.
         between: Cells between the two probabilities.
-        after: A text after the second one.
+        after: A text after the second probability.
     """
 
     def row(shown: Collection[int]) -> TableRow:
@@ -86,7 +86,7 @@ def others(
 
 
 def changed_to(before: float, after: float) -> str:
-    """A changed probability, with an arrow up or down if it differs as it is written."""
+    """A changed probability, with an arrow up or down if the two differ as written."""
     text = percent(after)
     return text + (" " if text == percent(before) else "↑" if after > before else "↓")
 
@@ -158,13 +158,13 @@ def _unit(each: SweptUnit) -> TableRow:
 # ---- the map of all units, on a page ------------------------------------------------------------
 
 _CELL, _GAP = 10, 4
-"""The side of a cell with the space after it, and the space before the parts, in its own unit."""
+"""The side of a cell with the space after it, and the space before the parts, in units of the SVG."""
 _ROOMY = 24
-"""Rows or columns up to which each has its name."""
+"""Number of rows or columns up to which each has its name."""
 _UNITS = 20_000
-"""Units at most: no model of today has more."""
+"""Maximum number of units: no present model has more."""
 _TITLED = 600
-"""Cells up to which each says its figures when it is pointed at."""
+"""Number of cells up to which each has its figures as a tooltip."""
 
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
@@ -195,7 +195,7 @@ def _sweep(swept: HeadsSwept) -> Iterator[Element]:
 
 
 def _map(units: Sequence[SweptUnit]) -> Element:
-    """A cell for each unit that there is: layers and columns that a file made up take no room."""
+    """A cell for each unit; layers and columns without units take no room."""
     layers = sorted({each.intervention.layer for each in units}, reverse=True)
     heads = sorted({each.intervention.head for each in units if each.intervention.head is not None})
     kinds = [kind for kind in [*KINDS][1:] if any(each.intervention.kind == kind for each in units)]
@@ -229,12 +229,12 @@ def _map(units: Sequence[SweptUnit]) -> Element:
 
 
 def _named_ones(numbers: Sequence[int]) -> Sequence[int]:
-    """The rows or columns that have room for their names."""
+    """The rows or columns that get their names: all, or about every eighth of many."""
     return numbers if len(numbers) <= _ROOMY else [each for each in numbers if not each or not (each + 1) % 8]
 
 
 def _cells(placed: Sequence[tuple[SweptUnit, float, float, int]]) -> list[Element]:
-    """Each cell with its figures; of a large map a path for each colour, without words: 15 bytes a cell, not 150."""
+    """Each cell with its figures; for a large map a path for each colour, at 15 bytes a cell instead of 150."""
     side, paths = _CELL - 1, [""] * (len(KL_BITS) + 1)
     shapes = []
     for unit, x, y, width in placed:

@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 
 def depth_of(columns: Sequence[LensColumn]) -> int:
-    """Cells of a column: the embedding and the layers."""
+    """Number of cells in a column: the embedding and the layers."""
     return min((len(column.cells) for column in columns), default=0)
 
 
 def document(read: LensRead, path: Sequence[Item], width: int | None = None) -> Iterator[Block]:
-    """A column for each position, a row for each layer, the last one on top; nothing without any layer.
+    """A column for each position, a row for each layer, the last one on top; nothing if there are no layers.
 
     Args:
         read: The lens.
         path: The tokens up to the last position.
-        width: Cells for as many of the last positions as fit; None for all positions.
+        width: Cells available: only the last positions that fit are shown; None for all positions.
     """
     labels = {item.node: token_label(item.text, item.raw) for item in path}
     heads = [labels.get(column.node, "") for column in read.columns]

@@ -1,4 +1,4 @@
-"""The ladders of the words that were looked at, with an export."""
+"""The ladders of the words that were looked at, for an export."""
 
 from __future__ import annotations
 

@@ -51,26 +51,26 @@ class Line(Struct, frozen=True):
     bytes: int = 0
     part: ModulePart | None = None
     path: str = ""
-    """Whole; `*` for the number of a folded layer."""
+    """The full path; `*` for the number of a folded layer."""
     layers: tuple[int, ...] = ()
     """The layers of the line."""
     block: int | None = None
     """The number of its block, for the line of a layer or of several."""
     strong: bool = False
     inside: str = ""
-    """Role of the direct part of a layer that it belongs to."""
+    """Role of the layer's direct part that contains it."""
     hooked: tuple[HookPart, ...] = ()
     """The parts whose hooks are found here: see `hooks`."""
 
     @property
     def hooks(self) -> str:
-        """Its hooks, as TransformerLens names them, with spaces between; empty if it has none there."""
+        """Its hooks by their names in TransformerLens, separated by spaces; empty if it has none."""
         layer = str(self.layers[0]) if len(self.layers) == 1 else "N"
         return " ".join(hook.name.replace("N", layer) for hook in HOOKS if hook.part in self.hooked)
 
     @property
     def sort(self) -> str:
-        """Key of the explanation that fits it."""
+        """Key of its explanation in `EXPLAINED`."""
         part, label = self.part, self.label.strip()
         if self.block is not None:
             return "layer"
@@ -88,12 +88,12 @@ class Line(Struct, frozen=True):
 
 
 def lines(modules: ModelModules, unfolded: Collection[int] = (), opened: Collection[int] = ()) -> list[Line]:
-    """The page.
+    """The lines of the page.
 
     Args:
         modules: The modules of the model.
-        unfolded: Blocks whose layers are shown one by one.
-        opened: Layers of those whose parts are shown.
+        unfolded: Indices of blocks whose layers are shown one by one.
+        opened: Layers of these blocks whose parts are shown.
     """
     found = [Line("● ", "token", f"its id, one of {modules.vocabulary:,}", strong=True)]
     found += [_outside(part, modules) for part in modules.before]
@@ -131,7 +131,7 @@ def _outside(part: ModulePart, modules: ModelModules, gutter: str = "│ ", more
 
 
 def _block(number: int, block: LayerBlock, unfolded: bool, opened: Collection[int]) -> Iterator[Line]:
-    """The lines of layers that are alike: of all together with their parts, or of each."""
+    """The lines of a block of like layers: one for all of them with their parts, or one for each."""
     whole = block.parts[0]
     groups = [(layer,) for layer in block.layers] if unfolded else [block.layers]
     for layers in groups:
@@ -152,7 +152,7 @@ def _path(block: LayerBlock, layers: tuple[int, ...], below: str) -> str:
 
 
 def _parts(block: LayerBlock, layers: tuple[int, ...]) -> Iterator[Line]:
-    """A layer's parts: each that reads the stream branches off it, until what it led to is added."""
+    """A layer's parts: each one that reads the stream branches off it, until the result is added."""
     direct = [part for part in block.parts if part.depth == 1]
     names = {part.path: label_of(part) for part in direct}
     known, branched = bool(block.sums), False
@@ -174,7 +174,7 @@ def _parts(block: LayerBlock, layers: tuple[int, ...]) -> Iterator[Line]:
 
 
 def _tree(block: LayerBlock, part: ModulePart, layers: tuple[int, ...], gutter: str) -> Iterator[Line]:
-    """A direct part with what is in it."""
+    """A direct part of a layer, and the modules in it."""
     holders: list[ModulePart] = []
     within = [each for each in block.parts if each is part or each.path.startswith(f"{part.path}.")]
     mixed = next((each.experts for each in within if each.experts), None)
@@ -205,7 +205,7 @@ NAMED: dict[str, tuple[HookPart, ...]] = {
     "gate_proj": ("gate",), "up_proj": ("up",), "gate_up_proj": ("gate", "up"), "c_fc": ("gate",),
     "down_proj": ("neurons",), "wpe": ("positions",),
 }  # fmt: skip
-"""The same by the attribute that holds a module: what it returns; of the last matrix of an MLP what it is given."""
+"""The hooks at a module, by its attribute: for what it returns, or, at the last matrix of an MLP, what it is given."""
 
 
 def _hooked(block: LayerBlock, part: ModulePart, each: ModulePart, mixed: bool) -> tuple[HookPart, ...]:
@@ -213,8 +213,8 @@ def _hooked(block: LayerBlock, part: ModulePart, each: ModulePart, mixed: bool) 
 
     Args:
         block: The block of the layer.
-        part: Its direct part.
-        each: A module in that, or itself.
+        part: A direct part of the layer.
+        each: A module in that part, or the part itself.
         mixed: Whether the part has experts.
     """
     if each.norm is not None and each is part:
@@ -257,7 +257,7 @@ NAMES: dict[str, tuple[str, str]] = {
     "shared_experts": ("shared experts", "every token goes through them"),
     "wpe": ("positions", "a vector for each position"),
 }
-"""Names and purposes of modules, by the attribute that holds them. Others keep the attribute's name."""
+"""Names and purposes of modules, by their attribute. Others are named by the attribute."""
 
 
 def label_of(part: ModulePart, parent: ModulePart | None = None) -> str:
@@ -265,7 +265,7 @@ def label_of(part: ModulePart, parent: ModulePart | None = None) -> str:
 
     Args:
         part: The part.
-        parent: The part that holds it.
+        parent: The part that contains it.
     """
     if part.rope is not None and part.heads is None:
         return "RoPE"
@@ -312,7 +312,7 @@ def _does(part: ModulePart) -> str:
 
 
 def heads_words(facts: HeadFacts) -> str:
-    """The heads of an attention."""
+    """The heads of an attention in words."""
     words = [f"{facts.heads} heads of {facts.key_size}" if facts.key_size else f"{facts.heads} heads"]
     if 0 < facts.kv_heads < facts.heads:
         words.append(f"{facts.kv_heads} KV heads" if facts.kv_heads > 1 else "1 KV head")
@@ -324,7 +324,7 @@ def heads_words(facts: HeadFacts) -> str:
 
 
 def rope_words(facts: RopeFacts) -> str:
-    """Rotary positions."""
+    """A rotary position embedding in words."""
     base = f"theta {facts.base:,.10g}" if facts.base is not None else "a table of its own"
     stretched = ", stretched by a table" if facts.table and facts.base is not None else ""
     scaled = f", scale {facts.scale:.3g}" if facts.scale != 1 else ""
@@ -332,7 +332,7 @@ def rope_words(facts: RopeFacts) -> str:
 
 
 def shape_of(part: ModulePart) -> str:
-    """The shape of a part's weight: from how many numbers to how many, where it is a matrix."""
+    """The shape of a part's weight; for a matrix, from how many numbers to how many."""
     weight = next((array for array in part.arrays if array.name == "weight"), None)
     if weight is None or not weight.shape:
         return ""
@@ -346,7 +346,7 @@ def shape_of(part: ModulePart) -> str:
 
 
 def times(numbers: Sequence[int]) -> str:
-    """A shape."""
+    """A shape as text: `3 × 64`."""
     return " × ".join(f"{number:,}" for number in numbers)
 
 
@@ -354,8 +354,8 @@ def addition(total: LayerSum, names: dict[str, str]) -> str:
     """A sum of a layer in words.
 
     Args:
-        total: Where, and what.
-        names: The names of its parts, by path.
+        total: The sum.
+        names: The names of the layer's parts, by path.
     """
     scaled = [f" × {factor:.3g}" if factor != 1 else "" for factor in total.factors]
     if len(scaled) == 1:
@@ -404,7 +404,7 @@ EXPLAINED = {
 # ---- the document -------------------------------------------------------------------------------
 
 MOST = 400
-"""Rows on a page at most: a model whose layers all differ has many."""
+"""Maximum rows on a page: a model whose layers all differ has many."""
 COLUMNS = (
     Column("module", least=18), Column("what it is", tone="muted", priority=4, least=26), Column("shape", priority=1),
     number("params"), number("bytes", 1, "muted"),
@@ -418,11 +418,11 @@ def sums(read: ModelModules) -> str:
 
 
 def document(read: ModelModules, most: int | None = None) -> Iterator[Block]:
-    """A row for each module on a token's way, and those that have hooks, as TransformerLens names them.
+    """A row for each module on a token's way, then the modules with hooks, by their names in TransformerLens.
 
     Args:
         read: The modules.
-        most: The rows at most; None for all.
+        most: Maximum number of rows; None for all.
     """
     found = lines(read)
     yield sentence(f"{sums(read)}. Figures for repeated layers are totals.")
@@ -434,12 +434,12 @@ def document(read: ModelModules, most: int | None = None) -> Iterator[Block]:
 
 
 def listing(read: ModelModules, found: Sequence[Line], at: int) -> Table:
-    """The same for a panel, with the share of each module in the parameters instead of its hooks.
+    """The modules for a panel, each with its share of the parameters instead of its hooks.
 
     Args:
         read: The modules.
         found: The lines that are not folded.
-        at: The index of the selected one.
+        at: The index of the selected line.
     """
 
     def row(line: Line) -> TableRow:
@@ -465,8 +465,8 @@ def about(line: Line, opens: Sequence[str] = ()) -> Iterator[Block]:
     """A module: its path, its purpose, its hooks, and its arrays and shapes.
 
     Args:
-        line: Its line.
-        opens: What Enter shows of it, the longest form first; empty for nothing.
+        line: The module's line.
+        opens: What Enter shows, the longest form first; empty for nothing.
     """
     kind = f"  {visible(line.part.kind)}" if line.part is not None else ""
     title = [Text(line.path or line.label, "strong"), Text(kind, "muted")]
@@ -477,7 +477,7 @@ def about(line: Line, opens: Sequence[str] = ()) -> Iterator[Block]:
 
 
 def _facts(line: Line) -> str:
-    """Arrays, shapes for one token, and the parameters of each layer."""
+    """The arrays, the parameters of each layer, and the shapes for one token."""
     part = line.part
     if part is None:
         return line.says

@@ -1,4 +1,4 @@
-"""The parts of an export that a tool contributes: a part says what there is, and makes it when it is wanted."""
+"""What tools contribute to an export: a part lists its exhibits, and makes their elements when they are needed."""
 
 from __future__ import annotations
 
@@ -32,41 +32,41 @@ class Exported(Struct, frozen=True):
     items: Sequence[Item]
     """The path, prompt first."""
     places: Mapping[int, int]
-    """The row of each node that is exported."""
+    """The row of each exported node."""
 
 
 class Exhibit(Struct, frozen=True):
-    """One thing that was found."""
+    """One result that an export can show."""
 
     kind: str
-    """Exhibits of one kind are folded together, from token to token."""
+    """Exhibits of one kind fold and unfold together, at all tokens."""
     heading: str
     """Printable."""
     make: Callable[[], Iterable[Element]]
-    """Makes the elements under the heading, in which foreign text is printable; none where nothing can be drawn."""
+    """Makes the elements under the heading, with all outside text made printable; empty if nothing can be drawn."""
     node: int | None = None
-    """The token whose forward it is of; None for the whole session."""
+    """The token whose forward pass it is about; None for the whole session."""
     token: int | None = None
-    """The id of the token after it that is explained; None for what is the same for all of them."""
+    """Id of the next token that it explains; None if it is the same for all next tokens."""
 
 
 class ExportPart(Struct, frozen=True):
     """The contribution of one tool to an export."""
 
     name: str
-    """The word next to its tick; in a lesson the panel that a beat shows."""
+    """The word next to its tick; in a lesson, the panel that a card shows."""
     exhibits: Callable[[Exported], Iterable[Exhibit]] | None = None
-    """Everything that there is to show now."""
+    """Gives all exhibits that there are now."""
     data: Callable[[Exported], Mapping[str, Any]] = lambda of: {}
-    """Data for the scripts of the web page, by the name under which they look for it."""
+    """Gives data for the scripts of the web page, by the names that they use."""
     beat: Callable[[Timeline, Sequence[Record], Beat], Iterable[Element]] | None = None
-    """Makes tables of what it found since a beat of a lesson began."""
+    """Makes tables of the results since a card of a lesson began."""
     looked: bool = True
-    """True if it is of what the user looked at; False if it is of the session itself."""
+    """True if it is about views that the user opened; False if it is about the session itself."""
 
 
 def exhibits_of(parts: Iterable[ExportPart], of: Exported) -> Iterator[Exhibit]:
-    """The exhibits of some parts, of tokens that are exported or of the whole session."""
+    """The exhibits of some parts, about exported tokens or the whole session."""
     every = (each for part in parts if part.exhibits is not None for each in part.exhibits(of))
     return (each for each in every if each.node is None or each.node in of.places)
 
@@ -76,7 +76,7 @@ def of_both(of: Exported, exhibits: Callable[[bool], Iterable[Exhibit]]) -> Iter
 
     Args:
         of: The session.
-        exhibits: Called with whether those of the second model are wanted.
+        exhibits: Called with whether the exhibits are of the second model.
     """
     yield from exhibits(False)
     opened = of.timeline.of(SecondModelSoFar).described
@@ -97,9 +97,9 @@ def looked_at(
 
     Args:
         kind: Class of the records.
-        name: The exhibit's kind, or a function from a record and the number of those before it at its token.
-        heading: From a record to a printable text.
-        document: From a record and the path up to its node to the blocks.
+        name: The exhibit's kind, or a function from a record and the number of earlier records at its token.
+        heading: Makes the printable heading from a record.
+        document: Makes the blocks from a record and the path up to its node.
         explains: Whether a record explains the first of its tokens.
         tables: The class of its tables.
     """

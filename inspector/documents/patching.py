@@ -52,9 +52,9 @@ STRONGEST = 12
 PAIR = 60
 """Cells of the text of a pair."""
 MOST_OF_THE_WAY = 0.5
-"""Shares from here on are bold in the map on a page."""
+"""The share from which a number is bold in the map on a page."""
 MAPPED = 1500
-"""Cells of a map on a page at most: a larger one has its strongest places alone."""
+"""Maximum cells of a map on a page; instead of a larger map, only the strongest places are listed."""
 ALIGNING = (
     "{patching.earlier_layer} {patching.later_layer} choose a token of this text, {patching.position_before} "
     "{patching.next_position} let it face the one before or the next of the source, {patching.unface} none. "
@@ -63,7 +63,7 @@ ALIGNING = (
 
 
 def difference(path: Sequence[Item], other: Sequence[Item]) -> str:
-    """The tokens of another path from a little before the first that differs; printable."""
+    """The text of another path, from two tokens before the first that differs; printable."""
     parted = common_prefix((item.node for item in path), (item.node for item in other))
     begin = max(0, parted - 2)
     text = "".join(token_text(item.text, item.raw) for item in other[begin:])
@@ -98,13 +98,13 @@ def _place(share: float, layer: int, column: PatchColumn) -> TableRow:
 
 
 def alignment(path: Sequence[Item], source: Sequence[Item], faced: Facing, chosen: int) -> Iterator[Block]:
-    """A row for each token of a path with the one that it faces, and for each of the source that faces none.
+    """A row for each token of a path with its partner in the source, and for each token of the source without one.
 
     Args:
-        path: The one that is changed.
-        source: The other one.
-        faced: Which tokens face each other.
-        chosen: The token of the path whose partner is changed.
+        path: The path that is patched.
+        source: The path that the activations are from.
+        faced: The alignment.
+        chosen: Index of the token of the path whose partner is changed.
     """
     partners, rows, at, done = dict(faced), list[TableRow](), 0, 0
     for place, item in enumerate(path):

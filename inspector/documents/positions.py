@@ -1,4 +1,4 @@
-"""Other positions of a token: each trial, and the candidates before and after one of them."""
+"""Other positions for a token: each trial, and the candidates before and after one of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from inspector.scales import count, percent
 from inspector.state.inside import Answers
 
 LATER = 32
-"""Tokens after the one that is looked at which it sees without the mask, at most."""
+"""Maximum number of later tokens that the selected token sees without the mask."""
 OFFSETS = (-1, 1, 100, 100)
 """The default offsets: three of the token, one of the path."""
 COLUMNS = (
@@ -35,11 +35,11 @@ class PositionTrial(Struct, frozen=True):
     """One change, at one token.
 
     Args:
-        position: Of the token, from 0.
+        position: The position of the token, from 0.
         change: What is changed.
-        offset: What is added to positions.
-        later: Tokens after it that go through with it.
-        until: The node of the last of these.
+        offset: Number that is added to positions.
+        later: Number of later tokens that are run with it.
+        until: The node of the last of these tokens.
     """
 
     position: int
@@ -59,7 +59,7 @@ class PositionTrial(Struct, frozen=True):
         return self.position + self.offset
 
     def label(self, short: bool) -> str:
-        """Its row in the table, which begins with `What if`."""
+        """The label of its row, below the head `What if`."""
         match self.change:
             case "token":
                 position = "" if short else "its position is "
@@ -72,7 +72,7 @@ class PositionTrial(Struct, frozen=True):
                 return "no mask" if short else f"no causal mask: it sees {later}"
 
     def words(self, use: PositionUse) -> str:
-        """The lesson of the trial."""
+        """What the trial shows, in a sentence or two."""
         match self.change:
             case "mask" if self.later:
                 return (
@@ -103,10 +103,10 @@ def trials(position: int, offsets: Sequence[int], later: int, until: int | None)
     """The trials at a token.
 
     Args:
-        position: Of the token.
-        offsets: Those of the rows that can be changed: three of the token, one of the path.
-        later: Tokens after it that are seen without the mask.
-        until: The node of the last of these.
+        position: The position of the token.
+        offsets: The offsets of the rows that can be changed: three of the token, one of the path.
+        later: Number of later tokens that it sees without the mask.
+        until: The node of the last of these tokens.
     """
     return [
         PositionTrial(position, "token", -position),
@@ -117,7 +117,7 @@ def trials(position: int, offsets: Sequence[int], later: int, until: int | None)
 
 
 def trial_of(answer: PositionTried) -> PositionTrial:
-    """The trial that an answer is of."""
+    """The trial that an answer belongs to."""
     return PositionTrial(answer.use.position, answer.change, answer.offset, answer.later)
 
 
@@ -159,11 +159,10 @@ def _rotation(one: Rotation, several: bool) -> str:
 
 
 Tried = tuple[PositionTrial, PositionTried | None, bool]
-"""A trial, its answer, and whether there will be none."""
+"""A trial, its answer, and whether the trial failed."""
 
 
 def document(read: PositionTried) -> Iterator[Block]:
-    """One trial."""
     yield sentence(f"What if {trial_of(read).label(False)}? {facts_line(read.use, True)}")
     most = f"{read.largest_change:.2f} ({token_label(read.largest_text)})"
     yield sentence(f"KL {read.kl_bits:.3f} bits, largest logit change {most}")
@@ -181,9 +180,9 @@ def view(rows: Sequence[Tried], at: int, use: PositionUse, instead: Sequence[Blo
 
     Args:
         rows: The trials.
-        at: The index of the selected one.
-        use: How the token gets its position.
-        instead: Shown instead of its words if it has no answer.
+        at: The index of the selected trial.
+        use: How the model uses the token's position.
+        instead: Shown instead of the selected trial's result if it has no answer.
     """
     trial, answer, _ = rows[at]
     yield sentence(facts_line(use, False), facts_line(use, True), lines=6)

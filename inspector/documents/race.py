@@ -19,23 +19,23 @@ from inspector.state.measured import Measured
 from inspector.widgets.charts import axis, curves, progress_bar, round_top
 
 WINDOWS = 12
-"""Lines of the table at most."""
+"""Maximum lines of the table."""
 CHART_ROWS = 10
 LEFT, RIGHT = 10, 26
 """Cells to the left and right of the chart: the scale, and what each curve is."""
 LEAST_CHART, MOST_CHART = 24, 90
 ROOM = 1.1
-"""Height of the chart over the highest median of a window: single steps beyond it are drawn at its edge."""
+"""Height of the chart in multiples of the highest median of a window; steps beyond it are drawn at the edge."""
 COLUMNS = (
     number("tokens"), number("cache"), number("no cache"), number("times"), number("cache so far"),
     number("no cache so far"), number("KV held", 3), number("KV dropped", 2),
 )  # fmt: skip
 RECENT = 7
-"""Steps whose median is shown as the pace at the beginning and now, so that the figures can be read."""
+"""Number of steps whose median is shown as the pace at the beginning and now, so that the figures are steady."""
 
 
 def progress(opened: RaceOpened, step: RaceStep) -> str:
-    """The progress of a race and the time left, if a pass takes as long a token to the end."""
+    """The progress of a race and the time left, assuming that the time per token stays the same."""
     total, done = opened.last - opened.first, step.tokens - opened.first
     left = opened.last - step.tokens
     passes = step.uncached_ms / step.tokens * left * (step.tokens + opened.last + 1) / 2
@@ -44,7 +44,7 @@ def progress(opened: RaceOpened, step: RaceStep) -> str:
 
 
 def document(opened: RaceOpened, steps: Sequence[RaceStep]) -> Iterator[Block]:
-    """The table, the chart, the verdict and how it was measured; of at least one step."""
+    """The table, the chart, the verdict and how it was measured; there must be at least one step."""
     yield Table(COLUMNS, [*map(_row, windows(steps))], whole=True)
     yield GAP
     yield Drawn(
@@ -56,7 +56,7 @@ def document(opened: RaceOpened, steps: Sequence[RaceStep]) -> Iterator[Block]:
 
 
 def windows(steps: Sequence[RaceStep], most: int = WINDOWS) -> list[Sequence[RaceStep]]:
-    """The steps in windows of equal length, as far as that goes."""
+    """The steps in windows of about equal length."""
     count = min(most, len(steps))
     edges = [n * len(steps) // count for n in range(count + 1)]
     return [steps[low:high] for low, high in pairwise(edges)]
@@ -75,7 +75,7 @@ def _row(window: Sequence[RaceStep]) -> TableRow:
 
 
 def chart(steps: Sequence[RaceStep], columns: int) -> list[str]:
-    """Both lanes' milliseconds a step over the tokens, each curve named at its end."""
+    """The milliseconds per step of both lanes over the tokens, each curve named at its end."""
     width = max(LEAST_CHART, min(MOST_CHART, columns - LEFT - RIGHT))
     lanes = [lane_ms(steps, cached) for cached in (False, True)]
     without, cached = (median_ms(steps[-max(1, len(steps) // 12) :], lane) for lane in (False, True))

@@ -19,11 +19,11 @@ from inspector.state.session_tree import Item, quoted_label
 from inspector.widgets.charts import places
 
 LOGIT, MODEL, FINAL, NOW = "logit", "model", "final", "now"
-"""Columns that are no stage; the last one is shown while other settings are tried."""
+"""Columns that are not stages; the last one is shown while other settings are tried."""
 CELLS = 8
 """Cells of a column, its gap at the left included."""
 UNKNOWN = "·"
-"""Shown for a number that the engine has not sent yet, or can't."""
+"""Shown for a number that the engine has not sent yet, or can't send."""
 _ID = attrgetter("id")
 PENALTIES = [name for name, stage in STAGES.items() if stage.setting.endswith("_penalty")]
 SHAPING = ("logit-bias", *PENALTIES)
@@ -35,7 +35,7 @@ BY_HAND = {
 }
 """Words for a token that the sampler did not take, by its origin."""
 PERCENT = "\u00a0%"
-"""The sign that no line break tears from its number."""
+"""A percent sign that no line break separates from its number."""
 
 
 # ---- columns ------------------------------------------------------------------------------------
@@ -49,14 +49,14 @@ class TableColumn(Struct, frozen=True):
     head: str
     setting: str
     kept: int | None
-    """Tokens left after it; None if that means nothing."""
+    """Number of tokens left after it; None if that means nothing."""
     removed: float
     cells: tuple[str, ...]
-    """Empty for a candidate that is cut here or was before."""
+    """A text for each candidate; empty if the candidate is cut by this stage or an earlier one."""
     shares: tuple[float, ...] = ()
-    """Probabilities of the candidates, if it shows probabilities; 0 for one that is cut or isn't known."""
+    """Probabilities of the candidates, if the column shows them; 0 for one that is cut or isn't known."""
     beyond: float | None = None
-    """Probability of all other tokens together; None if it shows none, or it isn't known."""
+    """Probability of all other tokens together; None if the column shows none, or it isn't known."""
 
 
 def columns(
@@ -68,9 +68,9 @@ def columns(
     """All columns, in the order in which the stages ran.
 
     Args:
-        distribution: What is drawn from; it holds the stages, what they kept and what they cut.
-        explained: The values in between, None while they are not known.
-        settings: Those that the stages ran with; None if they are not known.
+        distribution: The distribution that is drawn from, with the stages and what they kept and cut.
+        explained: The values between the stages; None while they are not known.
+        settings: The settings that the stages ran with; None if they are not known.
         now: The present distribution, if `distribution` is only tried.
     """
     candidates = distribution.candidates
@@ -81,7 +81,7 @@ def columns(
         "" if each.cut_by not in (None, "greedy") else _percent(each.sampler_prob) for each in candidates
     )
     vocabulary = distribution.others + len(candidates)
-    # without the sign of percent, which the heads have
+    # without percent signs, which the heads have
     table = [
         TableColumn(LOGIT, "logit", "", None, 0.0,
                     tuple(scales.decimal(values[each.id]) if each.id in values else UNKNOWN for each in candidates)),
@@ -102,7 +102,7 @@ def columns(
 
 
 def _percent(share: float | None) -> str:
-    """A share without the sign of percent, which the heads of the columns have."""
+    """A share without a percent sign, which the heads of the columns have."""
     return UNKNOWN if share is None or isnan(share) else scales.percent(share, "")
 
 
@@ -127,7 +127,7 @@ def _stage(
     explained: Explained | None,
     settings: Settings | None,
 ) -> TableColumn:
-    """The column of a stage; `ran` are the names of those up to it. A cell is empty for a token that is cut by then."""
+    """The column of a stage; `ran` has the names of the stages up to it. The cell of a token that they cut is empty."""
     columns = {each.name: each for each in explained.columns} if explained is not None else {}
     read, known = columns.get(stage.name), STAGES.get(stage.name)
     percent = known is not None and known.kind != "logits"
@@ -153,7 +153,7 @@ def _stage(
 def fitting(columns: Sequence[TableColumn], room: int) -> tuple[tuple[TableColumn, ...], int]:
     """The columns that fit into `room` cells, and how many stages are left out.
 
-    The raw logits go first, then stages that left every number as it was, then those in the middle.
+    The raw logits are left out first, then stages that changed no number, then stages that show logits, then others.
     """
     middle = [column for column in columns if column.name not in (LOGIT, MODEL, FINAL, NOW)]
     idle = [b for a, b in pairwise(columns[1:]) if b in middle and a.cells == b.cells]
@@ -182,11 +182,11 @@ class Reason(Struct, frozen=True):
     taken: int | None = None
     """Token id at the slot."""
     failure: Failure | None = None
-    """Why they are not known."""
+    """Why these values are not known."""
     now: Distribution | None = None
     """The present distribution, if other settings are tried."""
     against: int | None = None
-    """The candidate about which it says why it was not picked; None for the one that would be expected."""
+    """The candidate for which to say why it was not picked; None for the one that would be expected."""
 
     def sentences(self, item: Item | None = None) -> list[str]:
         """The reason for this token, the most important sentence first; printable.
@@ -231,7 +231,7 @@ class Reason(Struct, frozen=True):
         return label_of(self.distribution, self.distribution.picked)
 
     def _story(self, draw: str) -> list[str]:
-        """The probability by the model and what the stages made of it, the draw, and why it is no other token."""
+        """The probability by the model and what the stages made of it, the draw, and why it isn't another token."""
         if self.distribution.draw is None:
             return self._greedy()
         other = self._candidate(self.against)
@@ -262,13 +262,13 @@ class Reason(Struct, frozen=True):
         return top if best.id == picked else best
 
     def _missed(self, other: Candidate) -> str:
-        """The reason that it is not another token."""
+        """Why it isn't another token."""
         label, moved = f"{quoted_label(other)} ({scales.percent(other.prob, PERCENT)})", self._moved(other.id)
         if other.cut_by not in (None, "greedy"):
             return f"{label} can't be drawn: {visible(other.cut_by or '')} cut it."
         if self.distribution.draw is None:
             return f"{label} is not taken: {moved or 'its logit is lower'}."
-        if isnan(other.sampler_prob):  # of a token beyond the candidates, with settings that are only tried
+        if isnan(other.sampler_prob):  # a token beyond the candidates, with settings that are only tried
             return f"{label} is beyond the candidates; the draw missed it."
         share = other.sampler_prob
         low = fsum(each.sampler_prob for each in self.distribution.candidates if each.sampler_prob > share)
@@ -377,7 +377,7 @@ def penalised(
     items: Sequence[Item],
     settings: Settings | None,
 ) -> str:
-    """A sentence on the earlier occurrences that a penalty holds against a token; empty if there are none."""
+    """A sentence on the earlier occurrences for which a token is penalised; empty if there are none."""
     if not earlier:
         return ""
     on = [name for name in PENALTIES if settings is not None and getattr(settings, f"{name}_penalty")]
@@ -394,7 +394,7 @@ def penalised(
 
 
 def earlier_of(reason: Reason) -> dict[int, tuple[int, ...]]:
-    """The earlier positions that penalties hold against each candidate, by its id; empty if none is on."""
+    """The earlier positions for which each candidate is penalised, by its id; empty if no penalty is on."""
     explained = reason.explained
     if explained is None or all(stage.name not in PENALTIES for stage in reason.distribution.stages):
         return {}

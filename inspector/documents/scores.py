@@ -30,9 +30,9 @@ from inspector.scales import count, percent, signed
 from inspector.state.session_tree import Item, place_name, quoted_label
 
 MOST = 10
-"""Rows of a table of a page or a terminal."""
+"""Maximum rows of a table on a page or a terminal."""
 BESIDE = 76
-"""Cells from which on the tables of the key and of the query are side by side."""
+"""Cells from which the tables of the key and of the query are side by side."""
 SAYS = (
     "What each writer adds to the head's score, against the mean over its keys, with the norms held fixed. Direct "
     "effects only."
@@ -44,12 +44,12 @@ FROZEN = "Norms are held fixed, so that the parts add up to the score. Direct ef
 
 
 class ScoreShare(Struct, frozen=True):
-    """The share of a writer, or of a pair of them, in the difference between one key's score and others'."""
+    """The share of a writer, or of a pair of writers, in the difference between one key's score and others'."""
 
     name: str
-    """Printable; of a pair the query's writer, then the key's."""
+    """Printable; for a pair, the query's writer, then the key's."""
     value: float
-    """Positive: for the key that is looked at."""
+    """Positive if it favors the key that is looked at."""
 
 
 def score_writer_name(writer: ScoreWriter) -> str:
@@ -63,7 +63,7 @@ def score_writer_name(writer: ScoreWriter) -> str:
 
 @lru_cache(maxsize=64)
 def weights_of(read: ScoreRead) -> tuple[float, ...]:
-    """The head's weight on each kept key; empty if the record is inconsistent, as one of a file may be."""
+    """The head's weight on each kept key; empty if the record is inconsistent, as one from a file may be."""
     weights = read.weights.row()
     fits = len(weights) == len(read.keys) and all(map(math.isfinite, weights))
     ordered = all(0 <= place < read.tokens for place in read.keys) and len(set(read.keys)) == len(read.keys)
@@ -82,18 +82,18 @@ def over_path(read: ScoreRead, tokens: int) -> list[float]:
 
 
 def by_weight(read: ScoreRead) -> list[int]:
-    """The kept keys by their places in the path, the heaviest first."""
+    """The kept keys by their indices in the path, the heaviest first."""
     return [place for _, place in sorted(zip((-each for each in weights_of(read)), read.keys, strict=False))]
 
 
 def compared_to(read: ScoreRead, row: Sequence[float], key: int, against: int | None) -> float:
-    """One key's number less another's, or less the mean over all kept keys; 0 if there are none.
+    """One key's number minus another's, or minus the mean over all kept keys; 0 if it can't be computed.
 
     Args:
-        read: Has the keys.
-        row: A number for each of them.
-        key: A place in the path.
-        against: Another; None for the mean.
+        read: Provides the keys.
+        row: A number for each key.
+        key: Index of the key in the path.
+        against: Index of another key; None for the mean.
     """
     keys = read.keys
     if len(row) != len(keys) or key not in keys or (against is not None and against not in keys):
@@ -136,7 +136,7 @@ def head_name(read: ScoreRead) -> str:
 
 
 def labels_of(path: Sequence[Item]) -> list[str]:
-    """The tokens of a path in quotation marks, with their numbers where several have one text; printable."""
+    """The tokens of a path in quotation marks, with their places if several have the same text; printable."""
     labels = [*map(quoted_label, path)]
     often, named = Counter(labels), zip(labels, path, strict=True)
     return [f"{label} {place_name(item)}" if often[label] > 1 else label for label, item in named]
@@ -147,8 +147,8 @@ def in_words(read: ScoreRead, labels: Sequence[str], key: int, against: int | No
 
     Args:
         read: The answer.
-        labels: Of the path's tokens, printable: see `labels_of`.
-        key: A place in the path.
+        labels: Labels of the path's tokens, printable: see `labels_of`.
+        key: Index of the key in the path.
         against: The key that it is compared with; None for the mean of all.
     """
     weights = dict(zip(read.keys, weights_of(read), strict=False))
@@ -176,14 +176,13 @@ def in_words(read: ScoreRead, labels: Sequence[str], key: int, against: int | No
 
 
 def heading(read: ScoreRead) -> str:
-    """The question."""
     return f"Why {head_name(read)} looks there"
 
 
 def document(
     read: ScoreRead, path: Sequence[Item], key: int | None = None, versus: int | None = None
 ) -> Iterator[Block]:
-    """A sentence about a key, and the largest shares; nothing without any key.
+    """A sentence about a key, and the largest shares; nothing if there are no keys.
 
     Args:
         read: The scores.
@@ -202,7 +201,7 @@ def document(
 
 
 def view(read: ScoreRead, path: Sequence[Item], key: int, versus: int | None) -> Iterator[Block]:
-    """The same for a panel, with as many shares as there is room for."""
+    """See `document`; for a panel, with as many shares as fit."""
     labels = labels_of(path)
     yield sentence(in_words(read, labels, key, versus), tone="strong")
     yield sentence(_about(read, labels, key, versus), tone="muted")
@@ -235,7 +234,7 @@ def _about(read: ScoreRead, labels: Sequence[str], key: int, versus: int | None)
 def _tables(
     read: ScoreRead, labels: Sequence[str], key: int, versus: int | None, most: int | None = None
 ) -> Iterator[Table]:
-    """The shares of the key's writers, of the query's, and of pairs of them, of which only the largest are known."""
+    """The shares of the key's writers, of the query's, and of pairs, of which only the largest are known."""
     query, writers = labels[-1] if labels else "", len(read.writers)
     of_key, of_query, pairs = (
         shares(read, key, versus) for shares in (key_shares, query_shares, pair_shares)
@@ -250,7 +249,7 @@ def _tables(
 def _table(
     head: str, short: str, shares: Sequence[ScoreShare], most: int | None, number_of_all: int, whole: float
 ) -> Table:
-    """The largest shares, and what the others add to make the whole."""
+    """The largest shares, and the sum of the others, which completes the whole."""
 
     def others(seen: Collection[int]) -> TableRow | None:
         if not (left := number_of_all - len(seen)):

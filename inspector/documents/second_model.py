@@ -18,11 +18,11 @@ from inspector.state.second_model import Divergences, SecondModelSoFar, mean
 CANDIDATES = 6
 """Candidates of each model at a token."""
 LISTED = 12
-"""Tokens at which the two differ most."""
+"""Maximum number of tokens listed at which the two models differ most."""
 
 
 def _spans(of: Exported) -> dict[int, LockstepSpan]:
-    """The spans of the exported path, by their last nodes; none if none were read."""
+    """The spans of the exported path, by their last nodes; empty if none were read."""
     found = of.timeline.of(SecondModelSoFar).along(of.items)
     return {span.node: span for span in found if span is not None}
 
@@ -76,7 +76,7 @@ def _figures(of: Exported) -> Iterator[tuple[str, str]]:
 
 
 def _section(of: Exported) -> Iterator[Element]:
-    """The figures and the tokens at which the two differ most, for print and for pages without scripts."""
+    """The figures, and the tokens at which the two models differ most, for print and for pages without scripts."""
     listed = sorted(_spans(of).values(), key=_apart, reverse=True)[:LISTED]
     rows = [
         row(token_label(span.text, span.raw), "" if span.kl_bits is None else bits(span.kl_bits),
@@ -93,7 +93,7 @@ def _section(of: Exported) -> Iterator[Element]:
 
 
 def _apart(span: LockstepSpan) -> float:
-    """The distance of the two at a span: the divergence, or else the change of the logprob."""
+    """How far the two models are apart at a span: the KL divergence, or else the change of the logprob."""
     for value in (span.kl_bits, span.logprob_change):
         if value is not None and not math.isnan(value):
             return abs(value)

@@ -35,7 +35,7 @@ def figure_texts(figures: Figures) -> tuple[str, str, str]:
 
 
 def call_words(checked: ToolCallChecked | None, path: PathSegments) -> str:
-    """The result of the check of a tool call, a phrase; empty if there is none."""
+    """The result of the check of a tool call, in a phrase; empty if there is none."""
     if checked is None or not checked.parser:
         return ""
     if not checked.error:

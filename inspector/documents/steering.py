@@ -1,4 +1,4 @@
-"""Steering: what each strength of a direction does beside random directions, and the candidates with one of them."""
+"""Steering: the effect of each strength of a direction against random directions, and the candidates with one."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def heading(swept: StrengthsSwept) -> str:
 
 
 def document(swept: StrengthsSwept) -> Iterator[Block]:
-    """All strengths, for a page or a terminal; nothing without numbers."""
+    """All strengths, for a page or a terminal; nothing if no number is finite."""
     shown = [each for each in swept.strengths if math.isfinite(each.kl_bits) and math.isfinite(each.change)]
     if not shown:
         return
@@ -89,7 +89,7 @@ def curve(swept: StrengthsSwept | None, strength: float) -> Iterator[Block]:
 
     Args:
         swept: All strengths; None until they are known.
-        strength: The present one.
+        strength: The present strength.
     """
     if swept is None:
         yield sentence("Next, all strengths are tried beside random directions.", tone="muted")
@@ -120,7 +120,7 @@ def _strength(each: SteeredStrength) -> TableRow:
 
 
 def candidates(tried: Intervened, strength: float) -> Iterator[Block]:
-    """The candidates without the direction and with it; if there is no room for all, the likeliest on either side."""
+    """The candidates without and with the direction; if there is no room for all, the likeliest in either case."""
     probs = probs_of(tried)
     likely = sorted(range(len(probs)), key=lambda place: -max(probs[place]))
     own, changed = sides(tried.interventions)
@@ -184,11 +184,11 @@ EXAMPLE = Contrast(
 
 
 def followed(name: str, best: Sequence[Candidate]) -> tuple[int, int]:
-    """The places of the two candidates whose logits are followed: those that the direction is named after, or else the
+    """Indices of the two candidates whose logits are followed: those that the direction is named after, or else the
     first two.
 
     Args:
-        name: Of the direction: `happy-sad`.
+        name: Name of the direction: `happy-sad`.
         best: The candidates, the most probable first.
     """
     return named_places(name, [each.text for each in best])

@@ -16,7 +16,7 @@ from inspector.widgets.rows import Row, wrapped
 AXIS = 6
 """Cells of a row's number."""
 LEGEND_LINES = 8
-"""Lines from which on the legend is always on show."""
+"""Lines from which the legend is always on show."""
 TOKEN = 10
 """Cells of the token of a row, if each token has a row."""
 TRIANGLE_MEANING = "A row looks at the columns; empty is later: hidden by the causal mask{}."
@@ -27,10 +27,10 @@ class Triangle:
 
     Args:
         read: The weights.
-        items: The path's tokens, as many at least.
+        items: The path's tokens, at least as many as the weights'.
         cursor: The index of the selected token.
-        painter: Draws it.
-        squeezed: Whether all of it must be seen: a cell is then several tokens, with the largest of their weights.
+        painter: Provides the styles.
+        squeezed: Whether all of it must fit: a cell then stands for several tokens, with the largest of their weights.
     """
 
     def __init__(
@@ -41,14 +41,14 @@ class Triangle:
         self._cursor = min(cursor, read.tokens - 1)
         self._squeezed = squeezed
         self._by = 1
-        """Tokens of a row and of a column."""
+        """Number of tokens in a row, and in a column."""
         self.fits = True
-        """True if each token has a row and a column of its own."""
+        """True if each token has its own row and column."""
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """The part around the cursor that there is room for, or all of it."""
+        """The part around the cursor that fits, or all of it."""
         tokens, legend = self._read.tokens, self._legend(width)
-        # Where it is low, the page scrolls to the legend.
+        # in a low panel, the page scrolls to the legend
         room = max(1, height - 1 - (len(legend) if height >= LEGEND_LINES else 0))
         roomy = tokens <= room and TOKEN + AXIS + 2 * tokens <= width
         dense = self._shades.colorful and not roomy
@@ -107,7 +107,7 @@ class Triangle:
         ]
 
     def _legend(self, width: int) -> list[Row]:
-        """The meaning of rows, columns and colours: on one line where it is wide enough."""
+        """The meaning of rows, columns and colours, on one line if it fits."""
         hidden = 0.0 in self._read.row(self._read.tokens - 1)
         what = TRIANGLE_MEANING.format(", or by a window" if hidden else "")
         if self._by > 1:

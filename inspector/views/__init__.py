@@ -1,7 +1,7 @@
-"""The views and tools that come with the program: what opens each, in the order of keys, panels, help and finder;
-and the views of other packages.
+"""The program's views and tools with the actions that open them, in the order of keys, panels, help and finder; and
+plug-ins: views of other packages.
 
-A view's module is imported when it is first opened.
+A view's module is imported when the view is first opened.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ INSIDE = Needs.DISTRIBUTION | Needs.ENGINE
 
 
 def answered(kind: type[protocol.Record]) -> Callable[[ToolActions], bool]:
-    """True if there are answers of a class, as a recording may have."""
+    """A condition for an action: true if the timeline has answers of a class, as a recording may."""
     return lambda own: bool(own.timeline.of(Answers).asked(kind))
 
 
@@ -54,7 +54,7 @@ def _ranked(own: ToolActions) -> bool:
 
 
 def beside(panel: str, word: str) -> Callable[[ToolActions], str]:
-    """A word for the line of keys, while a panel is the answer."""
+    """A word for the line of keys, shown only while a panel is the answer."""
     return lambda own: word if own.host.arrangement.answer == panel else ""
 
 
@@ -73,7 +73,7 @@ def _view(
     id: str, label: str, help: str, opens: str, view: str | None = None, needs: Needs = INSIDE,
     looks: bool = True, **more: Any,
 ) -> Action:  # fmt: skip
-    """An action that opens a view; its word in the line under the tabs is its label, unless another is given."""
+    """An action that opens a view. Its word in the line under the tabs is its label unless `view` is given."""
     word = label.lower() if view is None else view
     return Action(id, label, help, needs=needs, looks=looks, view=word, opens=opens, **more)
 
@@ -479,13 +479,13 @@ TOOLS: tuple[Tool, ...] = (
 FOLLOWING = tuple(
     tool for tool in TOOLS if tool.id not in ("breakpoints", "export", "recordings", "lessons", "training")
 )
-"""The tools of a program that follows the session of another program: none that writes, or opens anything else."""
+"""The tools of a program that follows another program's session: without those that write or open something else."""
 
 
 def _begun(
     id: str, make: Callable[[MainScreen], ToolActions], tools: Sequence[Tool] = TOOLS
 ) -> tuple[Tool, ...]:
-    """Tools of which one begins with something."""
+    """The tools, one of them made by another function."""
     return tuple(replace(tool, make=make) if tool.id == id else tool for tool in tools)
 
 
@@ -497,8 +497,8 @@ def with_lesson(
     Args:
         listed: The lesson.
         present: Whether to present it.
-        beat: The one to begin with, from 0; None to continue, or before a class for the first one.
-        course: The course that the lesson is taken in; None for none.
+        beat: Index of the card to begin with; None to continue, or to present from the first one.
+        course: The lesson's place in a course; None if it is taken by itself.
     """
     place = "inspector.views.lessons:LessonActions"
     return _begun("lessons", lambda host: found(place)(host, listed, present, beat, course))
@@ -511,24 +511,19 @@ def with_second_model(second: protocol.OpenLockstep) -> tuple[Tool, ...]:
 
 
 def with_steering(tools: tuple[Tool, ...], how: Steering) -> tuple[Tool, ...]:
-    """The tools of a program whose first completion is steered.
-
-    Args:
-        tools: All of them.
-        how: By what.
-    """
+    """The tools of a program whose first completion is steered."""
     return _begun("steering", lambda host: found("inspector.views.steering:SteeredStart")(host, how), tools)
 
 
 def with_request(opened: OpenedRequest) -> tuple[Tool, ...]:
-    """The tools of a program that begins with a request of a server."""
+    """The tools of a program that begins with a recorded request to a server."""
     return _begun("served", lambda host: found("inspector.views.served:ServedActions")(host, opened))
 
 
 # ---- plug-ins: views of other packages ----
 
 PLUGINS = "mlx_inspector.views"
-"""The group of their entry points, each of which names a `View` with an `ENTRY`."""
+"""The entry point group of plug-ins; each entry point names a `View` with an `ENTRY`."""
 
 
 class Plugin(Struct, frozen=True):
@@ -540,11 +535,11 @@ class Plugin(Struct, frozen=True):
     """The package with its version; printable."""
     tool: Tool | None
     problem: str = ""
-    """Why it can't be used; printable."""
+    """Why it can't be used; printable, empty if it can."""
 
 
 def plugins() -> list[Plugin]:
-    """The views that installed packages bring. Their modules are imported: installing a package trusts it."""
+    """The views of installed packages. Their modules are imported: installing a package means trusting it."""
     from importlib.metadata import entry_points  # 20 ms
 
     found: list[Plugin] = []
@@ -557,7 +552,7 @@ def plugins() -> list[Plugin]:
             for action in (each for table in tool.tables for each in table.actions):
                 register(action.id, action.keys)
             others = [each.tool for each in found if each.tool is not None]
-            key_table((*TOOLS, *others, tool))  # refuses a key or an id that is taken
+            key_table((*TOOLS, *others, tool))  # raises if a key or an id is taken
         except Exception as error:  # another package's code may raise anything
             tool, problem = None, visible(f"{type(error).__name__}: {error}")
         package = f"{point.dist.name} {point.dist.version}" if point.dist is not None else ""

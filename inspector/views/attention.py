@@ -66,13 +66,13 @@ if TYPE_CHECKING:
 
 Known = TypeVar("Known", TriangleRead, HeadsScored)
 DETAILS = (36, 46)
-"""The least and the most cells of the lines about a head, beside the maps."""
+"""Minimum and maximum cells of the lines about a head, beside the maps."""
 SIDE = 70
-"""Cells from which on there is room for them."""
+"""Cells from which there is room for these lines."""
 LOW = 16
-"""Lines below which there is no room for everything."""
+"""Lines below which the weights from all tokens are shown without them."""
 TEXT_ROWS = 8
-"""Rows of the text at most, its frame included."""
+"""Maximum rows of the text, its frame included."""
 
 
 ATTENTION_KEYS = look_table(
@@ -119,32 +119,32 @@ class AttentionView(InsideView[AttentionRead]):
         self._triangles = Replies(client, TriangleRead)
         self._scores = Replies(client, HeadsScored)
         self.order = 0
-        """The index of the order of heads in `ORDERS`."""
+        """The order of the heads, an index into `ORDERS`."""
         self.texts: RepeatedTexts | None = None
         """The texts that heads are scored over; None for the path."""
         self.triangle = False
         """True if the weights of the head from all tokens are shown."""
         self.squeezed = False
-        """True if they are squeezed into the panel."""
+        """True if these weights are squeezed into the panel."""
         self.fits = True
-        """True if each of their rows and columns has a cell of its own."""
+        """True if each of their rows and columns has its own cell."""
         self._wanted: Head | None = None
-        """The head that was chosen; it stays at other tokens, where there may be none such."""
+        """The chosen head. It is kept at other tokens, whose answers may not have it."""
         self.at: tuple[Head, AttentionLayer] | None = None
-        """The head that is looked at, the nearest that the answer has, and its layer: see `look`."""
+        """The head on show, which is the answer's nearest to the chosen one, and its layer: see `look`."""
         self.scored: HeadsScored | None = None
         """The scores of all heads over the path or the standard texts; None until they are known."""
         self.read: TriangleRead | None = None
         """The weights of the head from all tokens."""
         self.over_path: tuple[Replies[Any], Hashable, Command] | None = None
-        """The question whose answer is shown instead of the maps: the answers that it is among, key and command."""
+        """The question whose answer is shown instead of the maps: its replies, its key and its command."""
         self._sorts = False
         """True if the first head of the order is chosen as soon as the scores are known."""
         self._before: Head | None = None
         """The head that the user chose last, or that was shown before the heads were sorted."""
 
     def point(self, *place: int) -> None:
-        """Choose a head of a layer; without a head the same one as before."""
+        """Choose a layer and a head, both from 1; without a head, the head's number stays."""
         layer, *head = place
         number = head[0] - 1 if head else self._wanted.head if self._wanted is not None else 0
         self._wanted, self.triangle, self.order = Head(layer - 1, number), False, 0
@@ -161,7 +161,7 @@ class AttentionView(InsideView[AttentionRead]):
     # ---- the selected head ----------------------------------------------------------------------
 
     def _found(self, read: AttentionRead) -> tuple[Head, AttentionLayer] | None:
-        """The chosen head, or the nearest that an answer has, and its layer; at first one that looks at something."""
+        """The chosen head, or the nearest that an answer has, and its layer; at first the most focused head."""
         self._wanted = wanted = self._wanted or most_focused(read)
         if wanted is None or not read.layers:
             return None
@@ -170,17 +170,17 @@ class AttentionView(InsideView[AttentionRead]):
 
     @property
     def chosen(self) -> Head | None:
-        """The head that is looked at."""
+        """The head on show."""
         return self.at[0] if self.at is not None else None
 
     @property
     def single(self) -> Head | None:
-        """The same; None if it is a mean or a maximum."""
+        """The head on show; None if it is a mean or a maximum."""
         chosen = self.chosen
         return chosen if chosen is not None and chosen.head >= 0 else None
 
     def look(self) -> None:
-        """See `InsideView`; the first head of another order is chosen once their scores are known."""
+        """See `InsideView`; after sorting, choose the first head once the scores are known."""
         super().look()
         self.scored = self._over(self._scores) if self.texts is None else self._scores.get((self.texts,))
         if self._sorts and self.scores:
@@ -216,13 +216,13 @@ class AttentionView(InsideView[AttentionRead]):
 
     @property
     def end(self) -> int:
-        """The last token of the path whose weights and scores are asked for, those of the tokens before it included."""
+        """The last token to ask about: weights and scores are asked for it and all tokens before it."""
         items = self.timeline.items
         fits = max(self.timeline.slot, min(len(items), TRIANGLE_TOKENS))
         return items[fits - 1].node if items else self.node
 
     def _over(self, answers: Replies[Known], *head: int) -> Known | None:
-        """An answer about a path with the token: the one on show, or one that ended before."""
+        """An answer about a path with the token: up to `end`, or else one that ended earlier."""
         nodes: list[int] = [self.end]
         if answers.any:
             nodes += [item.node for item in self.timeline.items[max(0, self.timeline.slot - 1) :]]
@@ -237,7 +237,7 @@ class AttentionView(InsideView[AttentionRead]):
     # ---- showing --------------------------------------------------------------------------------
 
     def text_rows(self, needed: int) -> int:
-        """See `InsideView`; up to a third of the screen: the maps can use the others."""
+        """See `InsideView`; up to a third of the screen: the maps can use the other rows."""
         return max(3, min(TEXT_ROWS, self.area.height // 3, needed))
 
     def heading(self, answer: AttentionRead | None) -> str:
@@ -366,6 +366,6 @@ class AttentionView(InsideView[AttentionRead]):
             super().back()
 
     def goes_to(self, action: str) -> None:
-        """The view of scores opens on the head."""
+        """Open the view of scores on the head."""
         if action == "scores" and (head := self.single) is not None:
             self.host.point(action, head.layer + 1, head.head + 1)

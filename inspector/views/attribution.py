@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 class AttributionChoices(TokenChoices):
-    """The choices of the user, kept from opening to opening."""
+    """The user's choices, kept while the view is closed."""
 
     by_size: bool = False
     unfolded: set[int] = field(default_factory=set)
-    """Parts whose heads are shown, by their place in the record."""
+    """Indices in the record of the parts whose heads are shown."""
     row: tuple[int, int | None] | None = None
     """The row that is looked at; None for the largest."""
     layer: int | None = None
-    """The layer whose largest row that is; None for the largest of all."""
+    """The layer of that largest row; None for any layer."""
 
 
 _PART = "Look at another part: the line under the bars says it in words."
@@ -62,7 +62,7 @@ ATTRIBUTION_KEYS = look_table(
 
 
 class Contributions(InsideView[AttributionRead]):
-    """Takes a logit apart."""
+    """Shows what each part of the model adds to a logit, or to the difference of two."""
 
     TOOL: ClassVar[str] = "attribution"
     ACTIONS: ClassVar[ActionTable] = ATTRIBUTION_KEYS
@@ -71,14 +71,14 @@ class Contributions(InsideView[AttributionRead]):
         super().__init__(host, Replies(host.controller.client, AttributionRead))
         self._choices = AttributionChoices()
         self.rows: Sequence[ContributionRow] = ()
-        """The rows in their order."""
+        """The rows in display order."""
         self.at = 0
         """The index of the row that is looked at."""
         self._made_of: tuple[AttributionRead, frozenset[int], bool] | None = None
-        """The answer and the choices that the rows were made of: large models have thousands of heads."""
+        """The answer and choices that `rows` was made from: large models have thousands of heads to sort."""
 
     def begin(self) -> None:
-        """Take a logit of the selected token apart: against the highlighted candidate, if that is a different one."""
+        """Begin with the selected token's logit, compared with the highlighted candidate's if that is another token."""
         self._choices.begin(self.timeline, self.host.candidate)
 
     def point(self, *place: int) -> None:
@@ -91,7 +91,7 @@ class Contributions(InsideView[AttributionRead]):
         return self._choices.at(self.timeline)
 
     def look(self) -> None:
-        """See `InsideView`; with the rows, and the place of the chosen one, of a folded head that of its attention."""
+        """See `InsideView`; also make the rows and find the chosen one: for a folded head, that of its attention."""
         super().look()
         answer, choices = self.answer, self.choices
         if answer is None:
@@ -112,7 +112,7 @@ class Contributions(InsideView[AttributionRead]):
     # ---- asking ---------------------------------------------------------------------------------
 
     def question(self) -> tuple[Hashable, Command]:
-        """See `InsideView`; in a recording that hasn't the answer, and as long as no token was chosen, about others."""
+        """See `InsideView`; in a recording without the answer, ask about recorded tokens unless the user chose some."""
         tokens, chosen = self.tokens, self.choices.token is not None or self.choices.against is not None
         if not (self.live or chosen or self.answers.get((self.node, tokens))):
             known = [pair for _, pair in self.answers.about(self.node)]
@@ -122,7 +122,7 @@ class Contributions(InsideView[AttributionRead]):
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """The token whose logit is wanted, and the one that it is compared with."""
+        """The token whose logit is asked for, and the one it is compared with, if any."""
         return self.choices.tokens(self.timeline)
 
     # ---- showing --------------------------------------------------------------------------------
@@ -149,12 +149,12 @@ class Contributions(InsideView[AttributionRead]):
 
     @property
     def has_heads(self) -> bool:
-        """True if what is looked at is an attention whose heads are known, or one of them."""
+        """True if the row is an attention with known heads, or one of these heads."""
         answer = self.answer if self.rows else None
         return answer is not None and heads_of(answer, answer.parts[self.rows[self.at].part]) > 0
 
     def unfold(self) -> None:
-        """Show the heads of the attention that is looked at, or fold them."""
+        """Show the heads of the selected attention, or fold them."""
         if self.has_heads:
             row = self.rows[self.at]
             self.choices.unfolded ^= {row.part}
@@ -163,7 +163,7 @@ class Contributions(InsideView[AttributionRead]):
             self.say("This part has no heads: ↑↓ goes to an attention, which has some")
 
     def unfold_all(self) -> None:
-        """Show the heads of every attention; where they are shown, fold them."""
+        """Show the heads of every attention; if all are shown, fold them."""
         if (answer := self.answer) is not None:
             every = {place for place, part in enumerate(answer.parts) if heads_of(answer, part)}
             self.choices.unfolded = set() if every <= self.choices.unfolded else every

@@ -67,16 +67,16 @@ PADDED = (
 )
 PADDING = "░"
 MOST_PADDING = 12
-"""Cells of padding that are drawn at most: its number stands before them."""
+"""Maximum cells of padding; the number of longer padding stands before them."""
 LEAST_TEXT = 8
 MOST_LINES = 4
-"""Lines of a lane at most, if there is room."""
+"""Maximum lines of a lane."""
 HEAD, END = 7, 12
 """Cells of a lane's number and state, and of how it ended."""
 NARROW = 56
-"""Cells below which the words of these are short."""
+"""Cells of a line below which these are shorter."""
 LABEL = 16
-"""Cells of a candidate's text and the blank behind it; half of them if there is little room."""
+"""Cells of a candidate's text and the blank after it; half as many if there is little room."""
 FIGURES = 21
 """Cells of a candidate's probabilities, and of its mark."""
 
@@ -84,15 +84,15 @@ FIGURES = 21
 def lane_rows(
     on: Canvas, batch: BatchSoFar, lane: LaneSoFar, highlighted: bool, width: int, lines: int
 ) -> list[Row]:
-    """A lane on as many lines: its number and state, its text, its tokens and its end.
+    """A lane: its number and state, its text, its number of tokens and how it ended.
 
     Args:
-        on: Has the inks.
-        batch: Of the lane.
-        lane: Is drawn.
-        highlighted: Whether it gets the sign of the highlighted one.
+        on: Provides the inks.
+        batch: The batch of the lane.
+        lane: The lane to draw.
+        highlighted: Whether to mark it as the highlighted one.
         width: Cells of a line.
-        lines: How many there are, 1 or more.
+        lines: Number of lines, 1 or more.
     """
     muted, roomy = on.ink("muted"), width >= NARROW
     mark = on.ink({"live": "good", "ended": "faint"}.get(lane.state, "muted"))
@@ -102,7 +102,7 @@ def lane_rows(
         Segment(MARKS[lane.state] + " ", mark),
     ]
     count = f" {len(lane.tokens):>4} tok " if roomy else f" {len(lane.tokens)} "
-    # what it doesn't need is the texts'
+    # cells that no lane's end needs are left to the texts
     ends = max((END // 2, *(cell_len(_end(each)) for each in batch.lanes)))
     wide = min(END if roomy else END // 2, ends)
     tail = [Segment(count, muted), Segment(pad(_end(lane), wide), on.ink("warn" if lane.ended else "muted"))]
@@ -119,37 +119,37 @@ def _end(lane: LaneSoFar) -> str:
 
 
 def _parts(on: Canvas, batch: BatchSoFar, lane: LaneSoFar) -> list[tuple[str, Style]]:
-    """Padding, prompt and what was decoded, the last token of a running lane apart."""
+    """Padding, prompt and decoded text, the last token of a running lane by itself."""
     padding = f"{PADDING * min(lane.padding, MOST_PADDING)} " if lane.padding else ""
     padding = f"{lane.padding} {padding}" if lane.padding > MOST_PADDING else padding
     prompt, said = visible(lane.opened.text), visible(lane.text)
     if batch.opened.node is not None:
         padding, prompt = "", f"draw {lane.opened.reroll} "
     last = visible(lane.said[-1].text) if lane.said and lane.state == "live" else ""
-    if not said.endswith(last):  # a mark that joins what is before it
+    if not said.endswith(last):  # a combining mark, joined to the text before it
         last = ""
     decoded = (said[: len(said) - len(last)], on.rich_style), (last, on.ink("accent"))
     return [(padding, on.ink("faint")), (prompt, on.ink("muted")), *decoded]
 
 
 def laid_out(parts: Sequence[tuple[str, Style]], room: int, lines: int, cut: Style) -> list[Row]:
-    """Texts on some lines; if they don't fit, their beginning is left out.
+    """Texts broken into lines; if they don't fit, their beginning is left out.
 
     Args:
         parts: Texts and their styles, printable.
         room: Cells of a line.
-        lines: How many there are, 1 or more.
-        cut: Style of the mark of what was left out.
+        lines: Maximum number of lines, 1 or more.
+        cut: Style of the ellipsis for the part left out.
 
     Returns:
-        A line or more.
+        One line or more.
     """
     chars = [(char, style) for text, style in parts for char in text[-(room * lines + 1) :]]
     rows = _broken(chars, room)
     while len(rows) > lines:
         chars = chars[max(2, (len(rows) - lines - 1) * room // 2) :]
         blank = next((n for n, (char, _) in enumerate(chars[:room]) if char == " "), -1)
-        # from the beginning of a word on, if one begins within a line
+        # begin at a word, if one begins within a line
         chars = [("…", cut), *chars[blank + 1 :]]
         rows = _broken(chars, room)
     return [list(Segment.simplify(Segment(char, style) for char, style in row)) for row in rows]
@@ -204,18 +204,18 @@ OWN = f"One with settings of its own: {FORM}"
 
 
 def typed_prompts(text: str) -> list[str]:
-    """The prompts of a text, one a line; empty lines are none."""
+    """The prompts of a text, one on each line; empty lines are skipped."""
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 class BatchDialog(Dialog[tuple[str, tuple[LanePrompt, ...]]]):
-    """Asks for prompts; returns the typed text, and the prompts to use; none if it was left.
+    """Asks for prompts; returns the typed text and the prompts to use, empty if the dialog was left.
 
     Args:
         text: The initial value of the field.
-        read: From lines to prompts; raises `EngineError` if they can't be prompts.
-        begins: Whether they begin a batch; else they are added to one.
-        how: How they are given to the model, and how many run at once, in a sentence.
+        read: Makes prompts from lines; raises `EngineError` if a line isn't a prompt.
+        begins: Whether the prompts begin a batch; otherwise they are added to one.
+        how: A sentence on how the model gets the prompts, and how many run at once.
     """
 
     ACTIONS: ClassVar[ActionTable] = dialog_table(
@@ -240,7 +240,7 @@ class BatchDialog(Dialog[tuple[str, tuple[LanePrompt, ...]]]):
         yield Remark(KEYS, id="batch-remark")
 
     def begin(self) -> None:
-        """Begin in the text; all of it is selected, so that what is typed replaces it."""
+        """Begin in the text, all of it selected so that typing replaces it."""
         super().begin()
         area = self.query_one("#batch-prompts", SafeTextArea)
         self.set_focus(area)
@@ -249,7 +249,6 @@ class BatchDialog(Dialog[tuple[str, tuple[LanePrompt, ...]]]):
 
     @property
     def typed(self) -> str:
-        """The text in the field."""
         return self.query_one("#batch-prompts", SafeTextArea).text
 
     @on(TextArea.Changed, "#batch-prompts")
@@ -260,7 +259,7 @@ class BatchDialog(Dialog[tuple[str, tuple[LanePrompt, ...]]]):
         self.query_one("#batch-remark", Remark).say(said)
 
     def apply(self) -> None:
-        """Use what was typed, unless it is nothing."""
+        """Use the typed prompts, or say what is wrong with them."""
         wrong = "Nothing was typed. Type a prompt on each line."
         if lines := typed_prompts(self.typed):
             try:
@@ -344,14 +343,14 @@ class BatchView(View):
         self.lanes_at_once, self.static = 8, False
         """The size and kind of the next batch."""
         self.prompts: list[LanePrompt] = []
-        """The prompts of the lanes of the batch that was begun here, by number."""
+        """The prompts of the batch that this view began, by lane number."""
         self.place = self._top = self._view = 0
         self._typed = ""
         self.controller.client.listen(self._receive, protocol.BatchOpened)
 
     def _receive(self, record: Record) -> None:
         if isinstance(record, protocol.BatchOpened) and record.node is None and not self.job.answered:
-            self.prompts = []  # it was not begun here
+            self.prompts = []  # this view did not begin the batch
 
     def body(self) -> ComposeResult:
         yield DrawnPanel(id="batch-lanes")
@@ -363,37 +362,36 @@ class BatchView(View):
 
     @property
     def so_far(self) -> BatchSoFar | None:
-        """The last batch of prompts; in a recording of draws alone their continuations."""
+        """The last batch of prompts; in a recording that has only draws, the batch of their continuations."""
         batches = self.timeline.of(Batches)
         return batches.last or (batches.continued if self.recorded else None)
 
     @property
     def grows(self) -> bool:
-        """True if there is a batch, and the engine still has it: the continuations of draws replace one of prompts."""
+        """True if there is a batch and the engine still has it: continuations of draws replace a batch of prompts."""
         return self.so_far is not None and self.so_far is self.timeline.of(Batches).current
 
     @property
     def continues(self) -> bool:
-        """True if lanes are running or wait."""
+        """True if lanes are running or waiting."""
         return self.so_far is not None and self.grows and not self.so_far.over
 
     @property
     def running(self) -> bool:
-        """True if more than single steps is under way."""
+        """True if anything but single steps is under way."""
         return any(
             not isinstance(each, protocol.AdvanceBatch) or each.steps is None for each in self.job.commands
         )
 
     @property
     def lane(self) -> LaneSoFar | None:
-        """The highlighted one."""
+        """The highlighted lane."""
         known = self.so_far.lanes if self.so_far is not None else []
         return known[min(self.place, len(known) - 1)] if known else None
 
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
-        """Show everything, now."""
         batch, lane = self.so_far, self.lane
         self.place = lane.number if lane is not None else 0
         every, detail, figures = panels = [
@@ -474,7 +472,7 @@ class BatchView(View):
     # ---- keys -------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Let every lane grow by a token, or pause; without a batch begin that of the example."""
+        """Extend every lane by a token, or pause; without a batch, begin that of the example."""
         if self.running:
             self.job.stop()
         elif self.so_far is None:
@@ -492,7 +490,7 @@ class BatchView(View):
             self.job.start(protocol.AdvanceBatch())
 
     def _can_advance(self) -> bool:
-        """True if lanes are running or wait; says why if draws took the batch's place."""
+        """True if lanes are running or waiting; says so if draws replaced the batch."""
         return not self._replaced() and self.continues
 
     def _replaced(self) -> bool:
@@ -503,7 +501,6 @@ class BatchView(View):
         return True
 
     def highlight(self, by: int) -> None:
-        """Highlight another lane."""
         if self.so_far is not None:
             self.place = max(0, min(len(self.so_far.lanes) - 1, self.place + by))
 
@@ -525,7 +522,7 @@ class BatchView(View):
         self._ask(self._typed or self._example, begins=True)
 
     def add(self) -> None:
-        """Ask for prompts to add, or for those of a batch if there is none to add to."""
+        """Ask for prompts to add, or for those of a new batch if there is none to add to."""
         if self.grows:
             self._ask("", begins=False)
         else:
@@ -558,10 +555,10 @@ class BatchView(View):
         self.say()
 
     def lane_prompts(self, lines: Sequence[str]) -> tuple[LanePrompt, ...]:
-        """Prompts as the session's own is given: through the chat template, or as raw text.
+        """Prompts given to the model as the session's is: through the chat template, or as raw text.
 
         Raises:
-            PromptError: A line names what is no setting, or a value that can't be.
+            PromptError: A line names an unknown setting, or has an invalid value.
         """
         own = self.controller.setup.prompt
         return lanes(lines, LanePrompt("", own.chat, own.system, own.options), self.controller.setup.settings)
@@ -585,23 +582,23 @@ class BatchView(View):
             self.job.start(protocol.CompareBatch())
 
     def change_kind(self) -> None:
-        """Have the next batch keep rows until all lanes have ended, or give them on."""
+        """Make the next batch static, so that rows stay until all lanes have ended, or continuous."""
         self.static = not self.static
         rows = ": rows stay until all lanes have ended" if self.static else ""
         self._announce(f"is {_kind(self.static)}{rows}")
 
     def change_size(self, by: int) -> None:
-        """Have the next batch run more lanes at once, or fewer."""
+        """Let the next batch run more lanes at once, or fewer."""
         self.lanes_at_once = neighbor(SIZES, self.lanes_at_once, by)
         self._announce(f"runs {self.lanes_at_once} at once")
 
     def _announce(self, change: str) -> None:
-        """Say what the next batch is like, where the view shows another."""
+        """Say what changes in the next batch, if the view shows an earlier one."""
         if self.so_far is not None:
             self.say(f"The next batch {change}. Press {key_for('batch.new')} to begin it")
 
     def open_lane(self) -> None:
-        """Have the session go to the end of the highlighted lane, by its prompt and its ids."""
+        """Go to the end of the highlighted lane in the session, by its prompt and its token ids."""
         if (lane := self.lane) is None:
             self.begin_another()
             return

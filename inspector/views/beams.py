@@ -64,7 +64,8 @@ _FORMS = (
     (_SHORT, (2, 3, 9, 0, 0, 0), 24),
     (0, (2, 3, 8, 0, 0, 0), 10),
 )
-"""Least width of the list, cells of the mark and of each figure, 0 for none, and most cells of the state."""
+"""Minimum width of the list, cells of the mark and of each figure (0 to leave it out), and maximum cells of the
+state."""
 ABOUT = (
     "Beam search follows several continuations and keeps the most probable.",
     "",
@@ -73,7 +74,7 @@ ABOUT = (
     "",
 )
 LOW, TALL = 22, 32
-"""Rows from which the list is above the tree, and from which there is room for a beam's text too."""
+"""Rows from which the list is above the tree, and from which there is also room for a beam's text."""
 LIST, TREE, TEXT = "list", "tree", "text"
 """The panels."""
 LEAST_BEGUN = 12
@@ -89,7 +90,7 @@ _LEAVE = back("beams.leave", "Go back; the search is kept, and `{beams}` continu
 
 
 def _viewing(word: str) -> Callable[[Any], str]:
-    """A word for the line of keys, but while the form is shown."""
+    """A word for the line of keys, except while the form is shown."""
     return lambda own: "" if own.setting else word
 
 
@@ -143,9 +144,9 @@ TYPED = ("width", "max_tokens", "length_penalty")
 
 
 def likelihood(entry: BeamEntry, best: float) -> float:
-    """The probability of a beam, set against one as long with the best score there is: 0 to 1.
+    """The probability of a beam relative to one of the same length with the best score, 0 to 1.
 
-    Of beams of one length it is the ratio of their probabilities; of others those of a lower score have less.
+    For beams of the same length this is the ratio of their probabilities; for others, a lower score gives less.
     """
     total, score = entry.last.total, entry.last.score
     if score == 0:
@@ -187,8 +188,7 @@ class BeamsView(View):
         self._wrong: dict[str, str] = {}
         """Errors by setting."""
         self._setting = False
-        """True if the form was asked for; without a search it is there anyway. Its fields open with a key of their own,
-        or with a click."""
+        """True if the form was asked for; without a search it is always shown. A key or a click opens its fields."""
 
     def body(self) -> ComposeResult:
         with Container(id="beam-form"):
@@ -212,11 +212,11 @@ class BeamsView(View):
             for name in TYPED:
                 self._field(name).value = f"{getattr(self.settings, name):g}"
             self.early.chosen = int(self.settings.early_stopping)
-        self.beams.refused = None  # it was reported then
+        self.beams.refused = None  # it was reported when it occurred
 
     @property
     def tables(self) -> Sequence[ActionTable]:
-        """The form's come first while one of its fields is open."""
+        """The form's keys come first while one of its fields is open."""
         return (BEAM_FORM, *super().tables)
 
     # ---- the search -------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class BeamsView(View):
 
     @property
     def start(self) -> int:
-        """Node after which a search would begin: beams replace the token that is looked at."""
+        """Node after which a search would begin: beams replace the selected token."""
         timeline = self.timeline
         if timeline.following or not timeline.items:
             return timeline.tip
@@ -248,7 +248,7 @@ class BeamsView(View):
 
     @property
     def setting(self) -> bool:
-        """True if the form is shown: never in a replay, where nothing can be begun."""
+        """True if the form is shown: never in a replay, where no search can begin."""
         return (self._setting or self.search is None) and not self.recorded
 
     @property
@@ -274,7 +274,6 @@ class BeamsView(View):
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
-        """Show everything, now."""
         search, width = self.search, self.area.width - 2
         self.listed = entries(self.beams, self.step) if self.step else []
         self._place, self.node = follow(self.listed, self.node, self.beams)
@@ -348,7 +347,7 @@ class BeamsView(View):
         best = max(each.last.score for each in self.listed)
         place = str(entry.place or ("✗" if entry.kind == "fell" else "·"))
         if entry.kind == "finished" and self.listed[0].kind == "live":
-            place = f"■{place}"  # live beams have places of their own
+            place = f"■{place}"  # live beams are numbered separately
         figures = (
             ("▶ " if entry is self.entry else "  ", on.ink("accent")),
             (place, out or on.ink("strong")),
@@ -423,7 +422,7 @@ class BeamsView(View):
         return f"Step {step} of at most {most}, {milliseconds(search.step.ms)}.{alone} {keys}.{note}"
 
     def _failure(self) -> str:
-        """The failure by which no search was begun, or by which the one that is shown broke off; empty for none."""
+        """Why no search was begun, or why the one on show broke off; empty without a failure."""
         what, failure = "No search was begun", self.beams.refused
         if failure is None and self.search is not None and not self.setting:
             what, failure = "The search broke off", self.search.failure
@@ -443,7 +442,6 @@ class BeamsView(View):
     # ---- the settings -----------------------------------------------------------------------
 
     def set_up(self) -> None:
-        """Set up another search."""
         self._setting = True
 
     def _field(self, name: str) -> SafeInput:
@@ -473,8 +471,7 @@ class BeamsView(View):
         return None if self._wrong else BeamSettings(**values, early_stopping=bool(self.early.chosen))
 
     def submit(self, steps: int | None = 1) -> None:
-        """Begin a search, after which the session stands where it stood; go to the first field that is wrong, if one
-        is.
+        """Begin a search and leave the session where it is; if a field is wrong, go to the first such field.
 
         Args:
             steps: Steps to take; None for all.
@@ -497,14 +494,14 @@ class BeamsView(View):
     # ---- searching --------------------------------------------------------------------------
 
     def step_replay(self) -> None:
-        """As in every view; at an older step of the search it walks forward, as `take_step` does."""
+        """See `View`; at an earlier step of the search, go one step forward, as `take_step` does."""
         if self.at is not None:
             self.look(1)
         else:
             super().step_replay()
 
     def take_step(self) -> None:
-        """Take a step, walk forward at an older one, or pause; begin with the settings if they are shown."""
+        """Take a step; at an earlier one go one forward, during a run pause. If the settings are shown, use them."""
         if self.setting:
             self.submit()
         elif self.at is not None:
@@ -513,7 +510,7 @@ class BeamsView(View):
             self._advance(1)
 
     def run(self) -> None:
-        """Search to the end, or pause; begin with the settings if they are shown."""
+        """Search to the end, or pause; if the settings are shown, begin with them."""
         if self.setting:
             self.submit(None)
         else:
@@ -521,7 +518,7 @@ class BeamsView(View):
             self._advance(None)
 
     def _advance(self, steps: int | None) -> None:
-        """Take so many steps, all if None, or pause; say why if nothing can be done."""
+        """Take `steps` steps, all if None, or pause a run; say so if the search is over."""
         over = self.search is not None and self.search.over
         if self.running:
             self.job.stop()
@@ -533,14 +530,13 @@ class BeamsView(View):
     # ---- looking ----------------------------------------------------------------------------
 
     def highlight(self, by: int) -> None:
-        """Highlight another beam."""
         if self.listed:
             place = max(0, min(len(self.listed) - 1, self._place + by))
             self.node = self.listed[place].node if place else None
 
     @on(events.Click, "#beam-table, #beam-lattice")
     def _clicked(self, event: events.Click) -> None:
-        """Highlight the beam that was clicked; go to the one that is highlighted."""
+        """Highlight the clicked beam; if it is highlighted already, go to it."""
         if (panel := event.widget) is None:
             return
         row = event.get_content_offset_capture(panel).y
@@ -553,7 +549,7 @@ class BeamsView(View):
             self.say()
 
     def look(self, by: int) -> None:
-        """See the search as it was some steps before or after."""
+        """Show the search some steps later, or earlier."""
         at = max(1, min(self.steps, self.step + by))
         self.at = at if at < self.steps else None
 
@@ -575,7 +571,7 @@ class BeamsView(View):
             self.host.answer()
 
     def leave(self) -> None:
-        """Close the fields, leave the settings for the search that there is, or pause it and go back."""
+        """Close the open field, or leave the settings for the present search, or pause the search and go back."""
         if self.editing:
             self.screen.set_focus(None)
         elif self.setting and self.search is not None:
@@ -590,7 +586,7 @@ class BeamsView(View):
 
 
 def _replaced(timeline: Timeline) -> str:
-    """The older token that the beams would replace; empty for none."""
+    """The end of a sentence: the earlier token that the beams would replace; empty if there is none."""
     item = timeline.selected
     if timeline.following or item is None or timeline.before == ROOT:
         return ""
@@ -598,7 +594,7 @@ def _replaced(timeline: Timeline) -> str:
 
 
 def _end_of(timeline: Timeline, node: int, cells: int) -> str:
-    """The end of a path's text as far as it fits, in whole tokens."""
+    """As much of the end of a path's text as fits, in whole tokens."""
     end, room = "", cells - 1
     while (item := timeline.tree.nodes.get(node)) is not None:
         text = visible(item.text)

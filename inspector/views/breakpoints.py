@@ -1,7 +1,7 @@
 """Breakpoints: the dialog that sets where runs stop, and the places of a path that are worth a look.
 
-Surprises and fork points are read off the records that are there, prompt included if its tokens have readings; one
-pass over the path a key.
+Surprises and fork points are found in the records on the path, the prompt's included if it was read with logprobs.
+Each key press takes one pass over the path.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Landmark(Struct, frozen=True):
 
     name: str
     rule: str
-    """When a token is one: what it has, as the end of a sentence."""
+    """What a token of this kind has, as the end of a sentence."""
     stands: Callable[[Timeline, int], bool]
-    """True if the token of a slot is one."""
+    """True if the token at a slot is of this kind."""
     describe: Callable[[Timeline, int], str]
-    """A description of the one at a slot; printable."""
+    """A description of the place at a slot; printable."""
 
     def slots(self, timeline: Timeline) -> list[int]:
-        """The slots of a path that are one, in order."""
+        """The slots of the path that are of this kind, in order."""
         return [slot for slot in range(len(timeline.items)) if self.stands(timeline, slot)]
 
 
@@ -106,14 +106,15 @@ FORK = Landmark(
 
 
 COUNTED = 5_000
-"""Tokens of a path up to which all places of a kind are counted; reading the candidates of 100,000 takes seconds."""
+"""Tokens of a path up to which all places of a kind are counted; reading the candidates of 100,000 tokens takes
+seconds."""
 
 
 def go(timeline: Timeline, kind: Landmark, by: int) -> str:
     """Select the next place of a kind (or, with -1, the last one before), and describe it.
 
     Returns:
-        What there is, or that there is none; printable.
+        A description of the place, or a sentence that there is none; printable.
     """
     if len(timeline.items) > COUNTED:
         return _go_far(timeline, kind, by)
@@ -133,7 +134,7 @@ def go(timeline: Timeline, kind: Landmark, by: int) -> str:
 
 
 def _go_far(timeline: Timeline, kind: Landmark, by: int) -> str:
-    """The same on a long path, whose other places aren't counted."""
+    """See `go`; for a long path, without counting its places."""
     on, back = range(timeline.slot + 1, len(timeline.items)), range(timeline.slot - 1, -1, -1)
     found = next((slot for slot in (on if by > 0 else back) if kind.stands(timeline, slot)), None)
     if found is None:
@@ -143,7 +144,7 @@ def _go_far(timeline: Timeline, kind: Landmark, by: int) -> str:
 
 
 def _unread(timeline: Timeline) -> str:
-    """The end of a sentence if the prompt was read without its logprobs; else empty."""
+    """The end of a sentence if the prompt was read without logprobs; else empty."""
     off = timeline.prompts.opened is not None and not timeline.prompts.opened.echo
     return "; prompt logprobs are off" if off else ""
 
@@ -173,7 +174,7 @@ class BreakpointsDialog(SettingsDialog[Breakpoints]):
 
     Args:
         points: The initial values.
-        problems: What is wrong with the file that keeps them, one sentence each.
+        problems: What is wrong with the file that they are saved in, one sentence each.
     """
 
     ACTIONS: ClassVar[ActionTable] = BREAKPOINT_KEYS
@@ -223,7 +224,6 @@ class BreakpointActions(ToolActions):
         host.controller.runs.keep = _kept
 
     def open(self) -> None:
-        """Ask for breakpoints."""
         points, problems = self.controller.runs.breakpoints.points, SavedBreakpoints().read().problems
         self.host.open(BreakpointsDialog(points, problems), self._left)
 
@@ -236,16 +236,16 @@ class BreakpointActions(ToolActions):
         self.host.answer(f"{where}{self.controller.runs.break_at(points)}")
 
     def surprise(self, by: int) -> None:
-        """Look at the surprise before or after."""
+        """Look at the previous or the next surprise."""
         self.host.answer(go(self.timeline, SURPRISE, by))
 
     def fork(self, by: int) -> None:
-        """Look at the fork point before or after."""
+        """Look at the previous or the next fork point."""
         self.host.answer(go(self.timeline, FORK, by))
 
 
 def _kept(points: Breakpoints) -> str:
-    """Keep the breakpoints for the next start; returns what went wrong, or became of a damaged file."""
+    """Save the breakpoints for the next start; returns what went wrong, or what became of a damaged file."""
     try:
         return visible(SavedBreakpoints().save(points))
     except EngineError as error:

@@ -71,9 +71,9 @@ CELLS = {"#": 6, "p": 9, "bits": 7, "rank": 8, "sum": 10, "Δp": 9, "Δbits": 8,
 """Cells of each column by its head, a blank before each number; `#` is a step, or a token of the prompt, `sum` the
 cumulative logprob."""
 TOKEN_CELLS = 9
-"""The least that a token should have."""
+"""Minimum cells of a token."""
 _HALF = ("#", "p", "bits", "rank", "sum")
-"""Columns of a half."""
+"""Columns of each half."""
 CHANGE_FORMS = (("Δp", "Δbits", "KL ≥"), ("Δp", "KL ≥"), ("Δp",))
 """Columns between the halves, for a token that both have: right minus left."""
 _MARK, _GUTTER = 2, 3
@@ -91,8 +91,8 @@ def fitting(width: int) -> Sequence[str]:
 
 
 def fitting_changes(width: int) -> Sequence[str]:
-    """The most columns between the halves of a table of `width` cells that leave those their surprisals, or else
-    their probabilities."""
+    """The most columns between the halves of a table of `width` cells that leave each half room for its surprisals,
+    or else its probabilities."""
     for form in CHANGE_FORMS:
         half = (width - _GUTTER - cells_of(form)) // 2 - _MARK
         if half - cells_of(("#", "p", "bits") if "Δbits" in form else ("#", "p")) >= TOKEN_CELLS:
@@ -137,7 +137,7 @@ class CompareTable(ScrollView, Inked, can_focus=False):
     # ---- its content ------------------------------------------------------------------------
 
     def show(self, comparison: Comparison, names: tuple[str, str]) -> None:
-        """Show a comparison; the cursor stays where it is, as far as there are lines.
+        """Show a comparison; the cursor stays on the same line, or goes to the last one.
 
         Args:
             comparison: The comparison.
@@ -154,7 +154,7 @@ class CompareTable(ScrollView, Inked, can_focus=False):
         self._fit()
 
     def point(self, cursor: int, side: int) -> None:
-        """Put the cursor on a pair of tokens, as far as there are any, and on a side; bring it into view."""
+        """Put the cursor on a pair of tokens, or on the nearest there is, and on a side; bring it into view."""
         before, self.cursor = self.cursor, max(0, min(cursor, len(self._places) - 1))
         self.side = side
         for place in {before, self.cursor}:
@@ -163,8 +163,7 @@ class CompareTable(ScrollView, Inked, can_focus=False):
         self.reveal()
 
     def reveal(self) -> None:
-        """Bring the cursor into view, with a line above it, as the divergence, and one below if there is room for
-        both."""
+        """Bring the cursor into view, with the line above it and the one below if there is room."""
         rows, line = self.size.height - HEAD, self._line(self.cursor)
         if rows > 0:
             reveal(self, min(len(self.lines) - 1, line + (rows > 2)), HEAD)
@@ -184,7 +183,7 @@ class CompareTable(ScrollView, Inked, can_focus=False):
 
     @property
     def page(self) -> int:
-        """Lines of tokens that are seen at a time."""
+        """Lines of tokens that page up and page down move the cursor by."""
         return max(1, self.size.height - HEAD - 1)
 
     def _fit(self) -> None:
@@ -277,9 +276,9 @@ class CompareTable(ScrollView, Inked, can_focus=False):
 
         Args:
             line: The pair.
-            side: The side.
-            shared: Whether the pair is one token of both, before they diverge.
-            here: Whether the cursor is on it.
+            side: `LEFT` or `RIGHT`.
+            shared: Whether the pair is a token of both, before they diverge.
+            here: Whether the cursor is on this side of the pair.
         """
         ground = Style(bgcolor=self.ink("row").bgcolor, bold=True) if here else Style()
 
@@ -321,9 +320,9 @@ class CompareTable(ScrollView, Inked, can_focus=False):
 _AXIS = 7
 """Cells of the axis' labels."""
 _WIDEST = 4
-"""Cells of one step at most."""
+"""Maximum cells of one step."""
 _FREE = str.maketrans(HEIGHTS, HEIGHTS[::-1])
-"""Translates the filled part of a cell to the free one."""
+"""Maps the filled part of a cell to its free part."""
 ROOMY = 40
 """Cells from which the chart has long texts."""
 Halves = tuple[int, int, float]
@@ -334,12 +333,12 @@ def halves(values: Sequence[float], height: int) -> Halves:
     """Lines for values above zero and for those below, in about the same proportion as their extremes.
 
     Args:
-        values: Values of the chart.
-        height: Lines available, at least 2 for values of both signs.
+        values: The chart's values.
+        height: Lines available; at least 2 if there are values of both signs.
     """
     top, bottom = max((0.0, *values)), -min((0.0, *values))
     possible = range(1 if top else 0, height + (0 if bottom else 1))
-    # the least logprob of a line with which both extremes fit
+    # by number of lines above zero: the least logprob of a line with which both extremes fit
     worth = {above: max(top / max(1, above), bottom / max(1, height - above)) for above in possible}
     above = min(worth, key=lambda lines: (worth[lines], -lines))
     return above, height - above, worth[above] or 1.0
@@ -354,7 +353,7 @@ def columns(steps: int, cells: int) -> list[int]:
 
 
 def axis(values: Sequence[float], parts: Halves) -> dict[int, str]:
-    """Labels of the lines: the extremes where they reach to, and the zero line between them."""
+    """Labels by line: each extreme on the line that it reaches, and 0 between them."""
     above, below, line = parts
     top, bottom = max(0.0, *values), min(0.0, *values)
     labels = {above - 1: "0"} if above else {}
@@ -375,11 +374,11 @@ class ComparedFigure(NamedTuple):
     value: Callable[[Totals], float | None]
     format: Callable[[float], str]
     worth: int
-    """The least worthy goes first if there is no room."""
+    """The figure with the lowest value is left out first if there is no room."""
 
 
 def difference(value: float, digits: int) -> str:
-    """A difference with its sign, the fewer decimals the larger it is."""
+    """A difference with its sign; the larger it is, the fewer decimals it has."""
     return scales.signed(value, max(0, digits - max(0, len(f"{abs(value):.0f}") - 2)))
 
 
@@ -396,12 +395,12 @@ COMPARED = (
 def figure_lines(
     figures: Iterable[ComparedFigure], left: Totals, right: Totals, width: int
 ) -> Iterator[tuple[str, str, str]]:
-    """The heads and the figures in columns as wide as what is in them, and wider where there is room.
+    """The heads and the figures, in columns as wide as their contents, or wider if there is room.
 
     Args:
-        figures: A line each.
-        left: Of one side.
-        right: Of the other one.
+        figures: The figures, one for each line.
+        left: Totals of the left branch.
+        right: Totals of the right branch.
         width: Cells of a line.
 
     Yields:
@@ -411,7 +410,7 @@ def figure_lines(
     for figure in figures:
         values = one, other = figure.value(left), figure.value(right)
         texts = left_text, right_text = ["–" if value is None else figure.format(value) for value in values]
-        differs = ""  # that of the numbers as they are shown, with no more decimals
+        differs = ""  # between the numbers as shown, with no more decimals than they have
         if one is not None and other is not None:
             digits = min(len(text.partition(".")[2]) for text in texts)
             differs = difference(round(one, digits) - round(other, digits), digits)
@@ -430,16 +429,16 @@ ALONE = (
 )
 TEXTS, TABLE, FIGURES = "texts", "table", "figures"
 TALL, LOW, LOW_LED = 30, 16, 21
-"""Rows of the answer from which texts, tokens and figures are shown together, and below which the figures are left out:
-without and with words above the table."""
+"""Rows of the answer from which texts, tokens and figures are shown together; and below which the figures are left out,
+without and with a line above the table."""
 SLIM = 56
 """Cells of the answer below which the chart beside the figures has too few columns to be read."""
 TITLED = 6
-"""Cells of a frame's line beside its title."""
+"""Cells of a frame's top line that its title can't use."""
 NARROW = 80
-"""Cells below which the status has no divergence of a token."""
+"""Cells below which the status line has no KL divergence of a token."""
 LOOK_SECONDS = 0.5
-"""Seconds between two checks whether the tree has grown; a comparison of thousands of tokens takes some 30 ms."""
+"""Seconds between two checks for changes of the tree; comparing thousands of tokens takes some 30 ms."""
 _WALK = "Walk through the tokens."
 _DIVERGENCE = "Go to where they diverge, then to the first token; to the last one."
 COMPARE_KEYS = screen_table(
@@ -473,7 +472,7 @@ COMPARE_KEYS = screen_table(
 
 
 class CompareView(View):
-    """Compares the current path, on the left, with one other branch: as texts, and token for token."""
+    """Compares the current path, on the left, with another branch: as texts, and token for token."""
 
     TOOL: ClassVar[str] = "compare"
     ACTIONS: ClassVar[ActionTable] = COMPARE_KEYS
@@ -517,13 +516,13 @@ class CompareView(View):
         return with_keys(ALONE) if nearest(self.timeline) is None else ""
 
     def begin(self) -> None:
-        """Begin where they diverge; look now and then whether the tree has grown."""
+        """Begin where they diverge; from now on check regularly whether the tree has changed."""
         self._looks = self.set_interval(LOOK_SECONDS, self._look)
         self._compare()
         self.after_paint(self._go_to_begin)
 
     def let_go(self) -> None:
-        """Look no more."""
+        """Stop these checks."""
         self._looks.stop()
 
     # ---- the branches -----------------------------------------------------------------------
@@ -573,7 +572,7 @@ class CompareView(View):
         return named("this path", of.left), named(f"{visible(name)} · {which}" if name else which, of.right)
 
     def _go_to_begin(self) -> None:
-        """Go to the first token after the divergence, on the side that has one."""
+        """Go to the first token after the divergence, on the right if there is one."""
         pairs, shared = self.comparison.pairs, self.comparison.shared
         right = shared < len(pairs) and pairs[shared].right is not None
         self._go_to(shared, RIGHT if right else LEFT)
@@ -588,7 +587,7 @@ class CompareView(View):
         return tuple(filter(None, (whole, *(parts if self.area.height >= LEAST_ROWS else parts[::-1]))))
 
     def show(self) -> None:
-        """Show the texts, the figures and the status; leave out those figures that would leave the table no room."""
+        """Show the texts, the figures and the status; leave out the figures if they leave the table no room."""
         views = self.views
         view = views[self._view % len(views)]
         low = self.area.height < (LOW_LED if self.lead.display else LOW)
@@ -724,7 +723,6 @@ class CompareView(View):
         self.table.center()
 
     def walk(self, by: int) -> None:
-        """Walk up or down."""
         self.point_at(self.table.cursor + by)
 
     def turn(self, by: int) -> None:
@@ -738,14 +736,14 @@ class CompareView(View):
         self.point_at(0 if self.table.cursor == shared else shared)
 
     def go_to_match(self, by: int) -> None:
-        """Go to where they match or diverge next, or did before."""
+        """Go to the next place where they match or diverge, or to the previous one."""
         if ahead := [place for place in self.comparison.turns if (place - self.table.cursor) * by > 0]:
             self._go_to(ahead[0] if by > 0 else ahead[-1])
         else:
             self.say(f"The branches neither match nor diverge {'after' if by > 0 else 'before'} this.")
 
     def go_to_largest(self) -> None:
-        """Go to the largest difference of a probability; from there to the next largest, and round."""
+        """Go to the largest difference of a probability, or from there to the next largest, and round."""
         if places := [each.place for each in self.comparison.largest]:
             here = places.index(self.table.cursor) + 1 if self.table.cursor in places else 0
             self._go_to(places[here % len(places)])

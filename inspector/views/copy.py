@@ -1,7 +1,7 @@
-"""Copying: a menu of what can be copied of a session, and what was selected with the mouse.
+"""Copying: a menu of what can be copied from a session, and the text selected with the mouse.
 
-The texts are exact, since a clipboard obeys nothing, unlike a terminal. The tables for spreadsheets are the exception:
-their cells of text are printable and no formulas.
+Texts are copied exactly: unlike a terminal, a clipboard executes nothing. The tables for spreadsheets are the
+exception: their text cells are made printable, and can't be formulas.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from inspector.widgets.lists import PickDialog, PickList
 # ---- keys ---------------------------------------------------------------------------------------
 
 MOST_BYTES = 74_994
-"""Terminals that limit a clipboard's escape sequence take 100,000 bytes of it (hterm, and scripts that follow it): 8
-around the text, and 4 for every 3 of the text's own."""
+"""Bytes of text that fit into a clipboard escape sequence of 100,000 bytes, the limit of some terminals (hterm, and
+scripts that follow it): 8 bytes around the text, and 4 for every 3 bytes of it."""
 NOTHING_SELECTED = (
     "Nothing is selected to copy: drag over the text, or press {copy} for a menu. "
     "{quit} quits, ctrl+q from everywhere; esc or {step} pauses a run."
@@ -47,10 +47,9 @@ NOTHING_SELECTED = (
 
 
 class CopyActions(ToolActions):
-    """Puts texts on the clipboard, and says how much that was."""
+    """Copies texts to the clipboard, and says how long they were."""
 
     def open(self) -> None:
-        """Ask what to copy."""
         setup = self.controller.setup
         listed = copyables(self.timeline, self.host.candidate, setup.settings, setup.load)
         self.host.open(CopyDialog(listed), self._chosen)
@@ -86,14 +85,14 @@ class Copyable(Struct, frozen=True):
     """One thing that can be copied."""
 
     key: str
-    """The letter that takes it."""
+    """The letter that copies it."""
     name: str
-    """As a sentence calls it: `the token`."""
+    """Its name in a sentence: `the token`."""
     preview: str
     """Its beginning, printable."""
     text: Callable[[], str]
     complete: bool = False
-    """True if it says what the tokens were made with."""
+    """True if the text itself says what the tokens were made with."""
 
 
 COPY_KEYS = dialog_table(
@@ -113,11 +112,7 @@ _ROOMY = 44
 
 
 class CopyDialog(PickDialog[Copyable]):
-    """Asks what to copy.
-
-    Args:
-        copyables: What there is.
-    """
+    """Asks what to copy."""
 
     ACTIONS: ClassVar[ActionTable] = COPY_KEYS
     HEADING: ClassVar[str] = "Copy"
@@ -133,7 +128,6 @@ class CopyDialog(PickDialog[Copyable]):
         yield Remark(with_keys(WHERE))
 
     def on_mount(self) -> None:
-        """All rows, from the start."""
         self.put(self.choices)
 
     def head(self, width: int) -> Row:
@@ -150,7 +144,7 @@ class CopyDialog(PickDialog[Copyable]):
         ]
 
     def on_key(self, event: events.Key) -> None:
-        """A letter takes its row."""
+        """Copy the row of a letter."""
         found = next((each for each in self.choices if each.key == event.character), None)
         if found is not None:
             event.stop()
@@ -176,10 +170,10 @@ def copyables(
     """The things that can be copied now, in the menu's order.
 
     Args:
-        timeline: Its current path, and the selected token of it.
-        candidate: The highlighted one, which is the token at the end of the text.
-        settings: Of the sampler, for JSON and code.
-        load: Of the model, for code.
+        timeline: Provides the current path and its selected token.
+        candidate: The highlighted candidate, which is the token to copy at the end of the text.
+        settings: Sampling settings, for JSON and code.
+        load: Load settings, for code.
     """
     items = list(timeline.items)
     token = candidate if timeline.following else timeline.selected
@@ -213,11 +207,11 @@ def copyables(
 
 
 def completion(items: Sequence[Item], slot: int) -> str:
-    """The text that the model wrote, prompts left out: the run of steps at a slot, or else the last one before it.
+    """The text that the model wrote, without prompts: the run of steps at a slot, or else the last one before it.
 
     Args:
-        items: The path; prompt tokens may follow steps, as a further turn of a conversation does.
-        slot: The selected one.
+        items: The path; prompt tokens may follow steps, as in the next turn of a conversation.
+        slot: The selected slot.
     """
     by_kind = groupby(enumerate(items), lambda each: isinstance(each[1], Step))
     runs = [list(run) for of_steps, run in by_kind if of_steps]
@@ -231,7 +225,7 @@ def _text(items: Sequence[Item]) -> str:
 
 
 def table(timeline: Timeline, items: Sequence[Item]) -> str:
-    """A path as lines of cells with tabs between them, and a line of names."""
+    """A path as lines of tab-separated cells, below a line of column names."""
     out = io.StringIO()
     pairs = zip(items, by_token(timeline.tree, items), strict=True)
     lines = ((*_row(item), guarded("; ".join(each.short for each in found))) for item, found in pairs)

@@ -79,7 +79,7 @@ class CostsView(View):
         yield PageView(id="cost-view")
 
     def begin(self) -> None:
-        """Show the page of the key that was pressed, and measure what it needs; forget what was measured elsewhere."""
+        """Show the page of the key that was pressed and measure what it needs; drop results from another token."""
         measured = self.measured
         if not self.recorded and self._node != self.timeline.tip:
             self._node = self.timeline.tip
@@ -104,7 +104,7 @@ class CostsView(View):
         return {Profile: found.profiled, MeasureRoofline: found.roofline, CompareKV: found.compared}[kind]
 
     def show_page(self, page: int) -> None:
-        """Show a page, and measure what it needs and what is neither known, nor failed, nor under way."""
+        """Show a page, and start those of its measurements that are neither known, failed nor under way."""
         self.page = page
         if self.recorded:
             return
@@ -116,7 +116,6 @@ class CostsView(View):
                 self.job.start(kind())
 
     def turn(self, by: int) -> None:
-        """Show a neighbouring page."""
         if len(self.pages) == 1:
             self.say(f"There is one page. {key_for('profile')} takes a step apart")
         else:
@@ -130,7 +129,6 @@ class CostsView(View):
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
-        """Show everything, now."""
         self.view.put(PAGES[self.page], self._draw)
         names = PAGES if self.area.width >= 72 else SHORT
         tabs = (
@@ -161,7 +159,7 @@ class CostsView(View):
         return Painter(on).draw(blocks, width, height)
 
     def _empty(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """The reason that there is nothing yet."""
+        """Why there is no result yet."""
         failure = self._failure
         said = ("Nothing measured yet.", f"Press {key_for('costs.again')} to measure.")
         if self.recorded:
@@ -174,7 +172,6 @@ class CostsView(View):
         return centred([(text, ink) for text, ink in zip(said, inks, strict=True) if text], width, height)
 
     def situation(self) -> str:
-        """The state of the measurements."""
         shown, again = self._shown, f"Press {key_for('costs.again')} to measure again"
         if self.recorded:
             if shown is None:

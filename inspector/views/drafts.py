@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 PLAIN_STEPS = 5
 """Plain steps that a run begins with if none was measured yet."""
 _OUTCOME = 12
-"""Cells from which on a word tells its outcome."""
+"""Cells from which a token's outcome is written in words."""
 _SLIM = 50
 """Cells below which a token has less room."""
 _NEXT = {"proposed": "verify", "verified": "take"}
@@ -90,7 +90,7 @@ DRAFT_KEYS = screen_table(
 
 
 class DraftsView(View):
-    """Takes rounds of the session itself: their tokens are those of the text. The timeline has the results."""
+    """Takes rounds in the session itself: their tokens become its text. The timeline has the results."""
 
     TOOL: ClassVar[str] = "speculation"
     ACTIONS: ClassVar[ActionTable] = DRAFT_KEYS
@@ -119,19 +119,18 @@ class DraftsView(View):
 
     @property
     def state(self) -> Speculation:
-        """The rounds, live or recorded up to the present place of the replay."""
+        """The rounds, live or recorded up to the replay's present place."""
         return self.timeline.of(Speculation)
 
     @property
     def settings(self) -> SpeculationSettings:
-        """The settings of the next round; in a replay those of the latest."""
+        """The settings of the next round; in a replay, of the latest one."""
         latest = self.state.latest
         return latest.settings if self.recorded and latest is not None else self._asked
 
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
-        """Show everything, now."""
         latest, settings = self.state.latest, self.settings
         self.set_class(latest is None, "-empty")
         stage = "" if latest is None else f" · {latest.stage}"
@@ -221,7 +220,7 @@ class DraftsView(View):
     # ---- rounds -----------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Rounds continue from the last token, whatever was looked at."""
+        """Go to the last token, from which rounds continue."""
         self.timeline.select(None)
         self.state.failure = None
 
@@ -240,21 +239,21 @@ class DraftsView(View):
             self.job.start(protocol.RunRounds(self._asked, points if points.active else None, plain=plain))
 
     def verify(self) -> None:
-        """Decode all since the first round again by plain steps."""
+        """Decode all tokens since the first round again by plain steps."""
         if (begin := self.state.begin) is None:
             self.say(f"There is no round to compare yet. Press {key_for('speculation.round')} for one")
         else:
             self.job.start(protocol.VerifySpeculation(begin))
 
     def start_over(self) -> None:
-        """Count from the next round on."""
+        """Start the figures again with the next round."""
         self.state.forget()
         self.say("The figures start over with the next round")
 
     # ---- settings ---------------------------------------------------------------------------
 
     def change_draft(self) -> None:
-        """Take the next kind of draft; a model only if one was named."""
+        """Change to the next kind of draft; to a draft model only if one was named."""
         kinds = [kind for kind in DRAFT_KINDS if kind != "model" or self.drafting_model]
         self._draft_by(kinds[(kinds.index(self._asked.draft) + 1) % len(kinds)])
 
@@ -264,7 +263,7 @@ class DraftsView(View):
         self._asked = replace(self._asked, num_draft_tokens=number)
 
     def ask_model(self) -> None:
-        """Ask for a model that drafts."""
+        """Ask for a draft model."""
         drafting = LoadSettings(self.drafting_model or self.controller.setup.load.model)
         room = self.timeline.facts.room if self.timeline.facts is not None else None
         dialog = DraftModelDialog(drafting, None, recent_models, Downloads(self.host), room=room)
@@ -286,7 +285,7 @@ class DraftsView(View):
 
 
 def _lines(latest: DraftRound) -> Iterator[tuple[str, str, str, str, str, str]]:
-    """The tokens of a round: the known one, the drafts, and the one that was taken instead of a refused one.
+    """The tokens of a round: the known one, the drafts, and the one that was taken instead of a refused draft.
 
     Yields:
         The sign and its ink, the token's label, its probabilities by draft and by model, and its outcome.
@@ -325,13 +324,13 @@ def _times(on: Canvas, latest: DraftRound, plain_ms: float | None, width: int) -
     stages = [f"{glyph} {name} {milliseconds(ms)}" for glyph, name, ms, _ in parts if ms]
     words = [*stages, *([f"plain step {milliseconds(plain_ms)}"] if plain_ms else [])]
     line = joined_to_fit(words, width)
-    # no sign in the bar without its meaning
+    # every sign in the bar needs its legend
     lines = words if len(line.split(" · ")) < len(stages) else [line]
     return [drawn, *([Segment(each, on.ink("muted"))] for each in lines)]
 
 
 class DraftModelDialog(ModelDialog):
-    """Asks for a model that drafts: its tokens must be those of the session's."""
+    """Asks for a draft model, which must have the same tokens as the session's model."""
 
     HEADING: ClassVar[str] = "A model that drafts"
     APPLY: ClassVar[str] = "Draft with it"

@@ -1,4 +1,4 @@
-"""Many draws after one text: how often each token came, its stated probability, and a tree of what came."""
+"""Many draws after one text: how often each token came, its stated probability, and a tree of the continuations."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ DRAWS_KEYS = screen_table(
 
 
 class DrawsView(View):
-    """Draws; the session stays as it is. The timeline has the last count and its continuations."""
+    """Draws many times; the session stays as it is. The timeline has the last count and its continuations."""
 
     TOOL: ClassVar[str] = "draws"
     ACTIONS: ClassVar[ActionTable] = DRAWS_KEYS
@@ -58,7 +58,7 @@ class DrawsView(View):
 
     draws, tokens = 200, 1
     _second: bool = False
-    """True if the tree is shown while there is room for one panel."""
+    """True if the tree is shown when there is room for one panel only."""
 
     def body(self) -> ComposeResult:
         with Container(id="draws-panels"):
@@ -74,11 +74,10 @@ class DrawsView(View):
 
     @property
     def turns(self) -> bool:
-        """True if there are two panels, and room for one."""
+        """True if there are two panels, but room for one only."""
         return self.batches.continued is not None and self.room < LOW
 
     def show(self) -> None:
-        """Show everything, now."""
         table, tree = self.query_one("#draws-table", DrawnPanel), self.query_one("#draws-tree", DrawnPanel)
         second = self.turns and self._second
         table.display = not second
@@ -88,7 +87,7 @@ class DrawsView(View):
         self.write(self._asked if self.room > LEAST else "")
 
     def _first_tokens(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """The frequencies, and the test of them."""
+        """The frequencies of the first tokens, and the chi-square test."""
         if (drawn := self.batches.drawn) is not None:
             return Painter(on).draw(frequencies(drawn), width, height)
         return self.empty(on, width, height, ABOUT, SEEDED)
@@ -142,19 +141,17 @@ class DrawsView(View):
     # ---- keys -------------------------------------------------------------------------------
 
     def toggle(self) -> None:
-        """Draw after the token that is looked at, or stop."""
+        """Draw in place of the selected token, or after the last one; or stop."""
         if not self.job.stop():
             node = self.timeline.tip if self.timeline.following else self.timeline.before
             self.job.start(DrawMany(self.draws, node, self.tokens))
 
     def change_count(self, by: int) -> None:
-        """Draw more, or fewer."""
         self.draws = neighbor(COUNTS, self.draws, by)
 
     def lengthen(self, by: int) -> None:
-        """Draw longer continuations, or shorter ones."""
         self.tokens = neighbor(LENGTHS, self.tokens, by)
 
     def turn(self) -> None:
-        """Show the other panel, if there is room for one."""
+        """Show the other panel, if there is room for one only."""
         self._second = not self._second

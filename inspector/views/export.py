@@ -31,7 +31,7 @@ from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, Ticks
 
 INSIDE, EXAMPLES = "3", 3
-"""The tab, and how many of its views are named if none was opened."""
+"""The tab whose views are named if none was opened, and how many of them."""
 PICTURE = "svg"
 LESSON = "lesson"
 """The web page of a lesson whose recording is on show."""
@@ -41,13 +41,13 @@ class Exportable(Struct, frozen=True):
     """One kind of document."""
 
     name: str
-    """But for a lesson's page, the end of a file's name."""
+    """Also the extension of its files, except for a lesson's page."""
     label: str
-    """A word, for a choice."""
+    """Its name in the dialog."""
     purpose: str
     """Its content, as a phrase."""
     evidence: bool = False
-    """True if views that were opened go along."""
+    """True if it can include views that were opened."""
 
 
 KINDS = (
@@ -91,7 +91,7 @@ class ExportActions(ToolActions):
 
     @property
     def nothing(self) -> str:
-        """The sentence if no view was opened."""
+        """What the dialog says if no view was opened."""
         openers = [
             f"{key_for(tool.opener)} {part.name}"
             for tool in self.host.tools
@@ -103,7 +103,7 @@ class ExportActions(ToolActions):
         return f"None yet. Open one at a token to include it: {views}"
 
     def _write(self, place: tuple[Path, bool] | None) -> None:
-        """Make the document and write it: in a thread, but for a picture."""
+        """Make the document and write it; in a thread, except for a screenshot."""
         if place is None:
             return
         try:
@@ -125,7 +125,7 @@ class ExportActions(ToolActions):
         self.host.in_background(lambda: _written(*place, make), self._answer)
 
     def _lesson_page(self) -> Callable[[], str]:
-        from inspector.export.lesson_page import page  # with all that plays a lesson
+        from inspector.export.lesson_page import page  # imports all that plays a lesson
 
         if (listed := self.lesson) is None:
             raise EngineError("The lesson is no longer on show.", "Open its recording again.")
@@ -155,8 +155,8 @@ class ExportDialog(PathDialog[tuple[Path, bool]]):
     and whether to replace the file.
 
     Args:
-        own: Has the kind that is chosen at first, and the views that are not ticked; they are set when it applies.
-        stem: The file's name without its end.
+        own: Provides the kind and the unticked views to begin with; both are set when the dialog applies.
+        stem: The file name without extension.
         looked: Names of the views that were opened.
     """
 
@@ -177,7 +177,7 @@ class ExportDialog(PathDialog[tuple[Path, bool]]):
         self._own, self._stem, self._looked = own, stem, looked
         self._kinds = [each for each in KINDS if each.name != LESSON or own.lesson is not None]
         self._kind = next((each for each in self._kinds if each.name == own.kind), self._kinds[0])
-        """The chosen one."""
+        """The chosen kind."""
         super().__init__(self._file_name, f"session.{self._end}", directory_hint())
 
     def body(self) -> Iterable[Widget]:
@@ -199,12 +199,12 @@ class ExportDialog(PathDialog[tuple[Path, bool]]):
                 yield Remark(self._own.nothing)
 
     def on_descendant_focus(self) -> None:
-        """The line of keys has those of the field."""
+        """Show the keys of the field that has the focus."""
         self.query_one(KeyLine).show()
 
     @on(Choice.Changed, "#export-what")
     def _chosen(self, message: Choice.Changed) -> None:
-        """Describe the kind, and let the file's name end so, if it ended in a name of these before."""
+        """Describe the kind; if the file name has the extension of a kind, change it to the new one's."""
         field, untouched = self.field, self.field.value == self._file_name
         self._kind = self._kinds[message.choice.chosen]
         self.query_one("#export-purpose", Remark).say(self._kind.purpose)
@@ -229,11 +229,11 @@ class ExportDialog(PathDialog[tuple[Path, bool]]):
 
     @property
     def _file_name(self) -> str:
-        """The file's name, until another is typed."""
+        """The file name, until another is typed."""
         return f"{self._stem}.{self._end}"
 
 
 def stem(title: str) -> str:
-    """A file's name from how a text begins: plain letters and hyphens, six words at most."""
+    """A file name from the first words of a text, at most six: plain letters, digits and hyphens."""
     words = re.findall(r"[a-z0-9]+", title.lower())
     return "-".join(words[:6])[:48] or "session"

@@ -1,4 +1,4 @@
-"""Searching: the vocabulary at a token, looked up as it is typed, and the text that is there."""
+"""Searching the vocabulary at a token, as the query is typed, and searching the text."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class FindActions(ToolActions):
     query: str = ""
     """The last query."""
     text_query, everywhere = "", False
-    """The last one in the text, and whether it was for all branches."""
+    """The last query in the text, and whether it was for all branches."""
 
     def open(self) -> None:
-        """Ask for a part of a token, and take what is found."""
+        """Ask for part of a token, and take the chosen match."""
         self.controller.client.pause()
         self.host.open(FindDialog(self), self._chosen)
         self.host.answer()
@@ -57,12 +57,12 @@ class FindActions(ToolActions):
         self.host.answer("" if token is None else self.controller.navigation.choose(token.id))
 
     def find_in_text(self) -> None:
-        """Ask for a text, and show where it stands."""
+        """Ask for a text, and show where it occurs."""
         self.host.open(TextSearchDialog(self), self._found)
         self.host.answer()
 
     def look(self, slot: int | None) -> None:
-        """Have the text show a slot of the path."""
+        """Show a slot of the path in the text."""
         self.timeline.select(slot)
         self.host.changed()
 
@@ -75,7 +75,7 @@ class FindActions(ToolActions):
 # ---- a token of the vocabulary ------------------------------------------------------------------
 
 LIMIT = 100
-"""Matches that are shown at most."""
+"""Maximum number of matches shown."""
 HELP = (
     "Type part of a token with its spaces (␣ and ↵ will do), #339 for an id, 0x e2 9c for bytes. "
     "Case matters only if you type a capital."
@@ -85,9 +85,9 @@ FRAME = 0.1
 MARK, PERCENT = 3, 9
 """Cells of the marks and of the model's probability, with its left gap."""
 COLUMNS = {"sampler": 9, "rank": 8, "logprob": 9, "id": 8}
-"""Cells of the columns that give way, their left gap included; the last goes first."""
+"""Cells of the optional columns, their left gap included; the last is left out first."""
 TOKEN, LEAST = 26, 20
-"""Cells that a token's text gets at most, and that it gets with its bar before another column does."""
+"""Maximum cells of a token's text, and cells that text and bar get before any optional column."""
 
 
 FIND_KEYS = dialog_table(
@@ -103,10 +103,10 @@ FIND_KEYS = dialog_table(
 
 
 class FindDialog(PickDialog[Candidate]):
-    """Looks tokens up; returns the one to take.
+    """Searches for tokens; returns the one to take.
 
     Args:
-        own: Has the last query.
+        own: Provides the last query.
     """
 
     ACTIONS: ClassVar[ActionTable] = FIND_KEYS
@@ -120,9 +120,9 @@ class FindDialog(PickDialog[Candidate]):
         self._own, self._lookup = own, Latest(own.controller.client)
         self._pending: FindTokens | None = None
         self._hasty = False
-        """True if the first match of the answer that is still to come is chosen."""
+        """True if the first match of the awaited answer will be chosen."""
         self._dropped = False
-        """True if there is no answer since logits are not kept."""
+        """True if there is no answer because the logits are not kept."""
         self._recalled: int | None = None
         """Node whose logits were computed again last."""
         self._following: Timer | None = None
@@ -143,7 +143,6 @@ class FindDialog(PickDialog[Candidate]):
         self._following = self.set_interval(FRAME, self._follow)
 
     def let_go(self) -> None:
-        """Wait for no answer any more."""
         self._lookup.drop()
         if self._following is not None:
             self._following.stop()
@@ -195,7 +194,7 @@ class FindDialog(PickDialog[Candidate]):
     # ---- keys -------------------------------------------------------------------------------
 
     def recall(self) -> None:
-        """Have logits computed again that are not kept."""
+        """Compute the logits again if they are not kept."""
         node = self._own.timeline.before
         if self._dropped and self._recalled != node:
             self._recalled = node
@@ -208,7 +207,7 @@ class FindDialog(PickDialog[Candidate]):
             self._ask()
 
     def apply(self) -> None:
-        """Choose the highlighted match; if the answer to what was typed is still to come, its first one."""
+        """Choose the highlighted match; if the answer to the query is still awaited, its first match."""
         self._follow()
         if self._lookup.waiting is not None:
             self._hasty = True
@@ -217,13 +216,13 @@ class FindDialog(PickDialog[Candidate]):
             super().apply()
 
     def in_text(self) -> None:
-        """Leave, and look for the same in the text."""
+        """Leave, and search the text for the same query."""
         self._own.text_query = self.typed
         self.dismiss()
         self._own.host.press("find_in_text")
 
     def leave(self) -> None:
-        """Leave; what was looked for is remembered."""
+        """Leave; the query is kept for the next time."""
         self._own.query = self.typed
         self.dismiss()
 
@@ -272,7 +271,7 @@ def answer_sentence(answer: TokensFound, vocabulary: int) -> str:
 
     Args:
         answer: The answer.
-        vocabulary: Tokens of the model.
+        vocabulary: Number of tokens in the model's vocabulary.
     """
     if not answer.query:
         return HELP
@@ -295,21 +294,21 @@ def answer_sentence(answer: TokensFound, vocabulary: int) -> str:
 # ---- a text on the path or on any branch --------------------------------------------------------
 
 PLACES = 500
-"""Places that are listed at most."""
+"""Maximum number of places listed."""
 TEXT_HELP = "Searches the text; #339 finds an id, 0x e2 9c bytes. Case matters only if you type a capital."
 _AROUND = 120
-"""Characters of the text at each side of a place, at most."""
+"""Maximum characters of the text on each side of a place."""
 _POSITION, _BRANCH = 9, 16
 """Cells of the position, and of whether a place is on the path."""
 
 
 class TextPlace(Struct, frozen=True):
-    """One place where a text stands, on the path or on another branch."""
+    """One place where the text occurs, on the path or on another branch."""
 
     first: int
     """Node of its first token."""
     last: int
-    """Node of its last one: its branch is that of the place."""
+    """Node of its last token, which is on the place's branch."""
     on_path: bool
 
 
@@ -327,7 +326,7 @@ class TextSearchDialog(PickDialog[TextPlace]):
     """Finds a text; returns the place to go to.
 
     Args:
-        own: Has the last query.
+        own: Provides the last query.
     """
 
     ACTIONS: ClassVar[ActionTable] = TEXT_KEYS
@@ -350,14 +349,14 @@ class TextSearchDialog(PickDialog[TextPlace]):
         yield PickList(id="text-places")
 
     def begin(self) -> None:
-        """Begin in the field, with what was looked for last, which it selects: typing replaces it."""
+        """Begin in the field with the last query, selected so that typing replaces it."""
         super().begin()
         self._find()
 
     @on(Input.Changed, "#text-query")
     @on(Choice.Changed, "#text-scope")
     def _find(self) -> None:
-        """Begin at the first place of the path from the selected slot on; after it for what was looked for before."""
+        """List the places; begin with the path's first one from the selected slot on, after it for the last query."""
         timeline, query = self._own.timeline, self.typed
         everywhere = bool(self.query_one("#text-scope", Choice).chosen)
         self._own.text_query, self._own.everywhere = query, everywhere
@@ -372,7 +371,7 @@ class TextSearchDialog(PickDialog[TextPlace]):
 
     @on(PickList.RowHighlighted)
     def _show_place(self) -> None:
-        """Have the text show the highlighted place, if it is on the path; else what was shown before."""
+        """Show the highlighted place in the text if it is on the path, otherwise the slot selected before."""
         place, timeline = self.picked, self._own.timeline
         if timeline.generation != self._path or timeline.running:
             return
@@ -392,7 +391,7 @@ class TextSearchDialog(PickDialog[TextPlace]):
     # ---- the list of places, each in its text -----------------------------------------------
 
     def _beside(self, width: int) -> int:
-        """Cells that say for each place whether it is on the path."""
+        """Cells of the column that says whether a place is on the path; 0 without it."""
         return _BRANCH if width >= 60 and not all(place.on_path for place in self.choices) else 0
 
     def head(self, width: int) -> Row:
@@ -433,12 +432,12 @@ def search(timeline: Timeline, typed: str, everywhere: bool) -> tuple[list[TextP
     """Find what was typed.
 
     Args:
-        timeline: What is on show.
+        timeline: The timeline on show.
         typed: As in a search of the vocabulary: a text, `#123` for an id, `0x e2 9c` for bytes within a token.
-        everywhere: In every branch, rather than on the current path alone.
+        everywhere: Whether to search every branch instead of the current path.
 
     Returns:
-        The first places, and how many there are.
+        The first places, and the number of all.
     """
     found: list[TextPlace] = []
     total, query = 0, read_query(typed)
@@ -462,7 +461,7 @@ def search(timeline: Timeline, typed: str, everywhere: bool) -> tuple[list[TextP
 
 
 def _tail(branches: Branches, branch: Branch, reach: int) -> list[int]:
-    """The last tokens before a branch, of so many characters together."""
+    """The last tokens before a branch that together have `reach` characters, or all of them."""
     tail, node = [], branches[branch.first].parent
     while node in branches and reach > 0:
         tail.append(node)
@@ -479,10 +478,10 @@ def _is_token(timeline: Timeline, node: int, query: TokenQuery) -> bool:
 
 
 def _texts(branches: Branches, nodes: Sequence[int], query: TokenQuery) -> list[tuple[int, int]]:
-    """Places of the first and the last token of each place where a text stands, in their order."""
+    """Indices of the first and the last token of each occurrence of a text, in order."""
     texts = [branches[node].text for node in nodes]
     if not query.cased:
-        texts = [text.lower() for text in texts]  # each by itself: lowering may change how long it is
+        texts = [text.lower() for text in texts]  # each by itself: lower case may change its length
     starts = list(accumulate(map(len, texts), initial=0))[:-1]
     whole = "".join(texts)
     spans: dict[int, int] = {}

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
 
 STEPS = (8, 16, 32, 64, 128, 256)
-"""Steps that the line from the baseline can begin with."""
+"""The numbers of steps that the line from the baseline can begin with."""
 BASELINES: tuple[GradientBaseline, ...] = get_args(GradientBaseline)
 
 
 class GradientChoices(TokenChoices):
-    """The tokens, the method and the selected row, kept from opening to opening."""
+    """The tokens, the method and the selected row, kept while the view is closed."""
 
     method: GradientMethod = "input"
     baseline: GradientBaseline = "mean"
@@ -86,11 +86,11 @@ class GradientsView(InsideView[GradientsRead]):
         self._choices = GradientChoices()
 
     def begin(self) -> None:
-        """Look at a logit after the selected token: against the highlighted candidate, if that is a different one."""
+        """Begin with the selected token's logit, compared with the highlighted candidate's if that is another token."""
         self._choices.begin(self.timeline, self.host.candidate)
 
     def offered(self, answer: GradientsRead, path: Sequence[Item]) -> OfferedHeat:
-        """The share of each token in the logit, or the difference."""
+        """The share of each token in the logit, or in the difference of two."""
         shares = {path[each.place].node: each.share for each in shares_of(answer, path)}
         return OfferedHeat(f"gradients of {asked_words(answer)}", shares, signed=True)
 
@@ -102,7 +102,7 @@ class GradientsView(InsideView[GradientsRead]):
     # ---- asking ---------------------------------------------------------------------------------
 
     def question(self) -> tuple[Hashable, Command]:
-        """See `InsideView`; in a recording that hasn't the answer, about what was asked last about the token."""
+        """See `InsideView`; in a recording without the answer, the last recorded question about the token."""
         choices, tokens = self.choices, self.choices.tokens(self.timeline)
         token, other = (*tokens, None, None)[:2]
         baseline, steps, held = choices.baseline, choices.steps, choices.held_experts
@@ -160,7 +160,7 @@ class GradientsView(InsideView[GradientsRead]):
         return Painter(on).draw(listed(answer, self.path, shares, self.choices.row), width, height)
 
     def _instead(self, on: Canvas) -> Notice:
-        """See `InsideView`; of shares that stay incomplete the way on."""
+        """See `InsideView`; if the shares are incomplete, what to try next."""
         lines, answer = super()._instead(on), self.answer
         if answer is not None and self.failed is not None and self.failed.name == "complete":
             held = f"; {key_for('gradients.experts')} holds the experts" if self.chooses else ""
@@ -172,7 +172,6 @@ class GradientsView(InsideView[GradientsRead]):
     # ---- keys -----------------------------------------------------------------------------------
 
     def turn_row(self, by: int) -> None:
-        """Look at another row of the list."""
         self.choices.row += by
 
     def turn_alone(self) -> None:
@@ -180,11 +179,9 @@ class GradientsView(InsideView[GradientsRead]):
         self.choices.alone = not self.choices.alone
 
     def turn_method(self) -> None:
-        """Ask by the other method."""
         self.choices.method = "input" if self.integrated else "integrated"
 
     def turn_baseline(self) -> None:
-        """Ask from another baseline."""
         choices = self.choices
         if self.integrated:
             choices.baseline = BASELINES[(BASELINES.index(choices.baseline) + 1) % len(BASELINES)]
@@ -194,7 +191,6 @@ class GradientsView(InsideView[GradientsRead]):
             )
 
     def turn_steps(self, by: int) -> None:
-        """Begin with fewer or more steps."""
         if self.integrated:
             self.choices.steps = neighbor(STEPS, self.choices.steps, by)
         else:

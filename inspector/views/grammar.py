@@ -19,7 +19,7 @@ from inspector.widgets.canvas import PanelCanvas, Row, paragraph, why_empty
 
 
 class GrammarActions(ToolActions):
-    """Sets what the text must match, and shows what that leaves."""
+    """Sets the grammar that the text must match, and shows what it allows."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -40,7 +40,6 @@ class GrammarActions(ToolActions):
     # ---- keys -------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Ask for a grammar."""
         from inspector.views.grammar_dialog import GrammarDialog
 
         grammar = self.controller.setup.settings.grammar
@@ -62,7 +61,7 @@ class GrammarActions(ToolActions):
     # ---- the panel --------------------------------------------------------------------------
 
     def show(self) -> None:
-        """Show the panel, if it is on screen, and ask what it lacks; offer it while a grammar is on."""
+        """Show the panel, if it is on screen, and ask for what it lacks; it is offered while a grammar is on."""
         if self.on != self._was_on:
             self._was_on = self.on
             self.host.changed()
@@ -92,9 +91,9 @@ class GrammarPanel(PanelCanvas, can_focus=True):
     """The grammar at the selected token."""
 
     grammar: Grammar | None = None
-    """The one in force there; None without one."""
+    """The grammar in force there; None if there is none."""
     expected: Sequence[ExpectedBeginning] = ()
-    """The text that it expects there; empty while that isn't known."""
+    """The texts that it expects there; empty while they aren't known."""
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline, grammar = self.timeline, self.grammar

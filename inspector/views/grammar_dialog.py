@@ -48,16 +48,16 @@ HELP: dict[GrammarKind, str] = {
     "gbnf": 'A grammar in GBNF, as llama.cpp reads it: root ::= "yes" | "no".',
 }
 PAUSE = 0.3
-"""Seconds without a key until what was typed is tried: a trial takes a process."""
+"""Seconds without a key press until what was typed is tried: each trial starts a process."""
 
 
 class GrammarDialog(Dialog[Grammar | Literal["off"]]):
-    """Asks for a grammar. Its result: the grammar, or `off` to take it off.
+    """Asks for a grammar; returns the grammar, or `off` to remove it.
 
     Args:
-        grammar: In force; None without one.
-        lookup: Asks the engine whether it can be used, and what it expects.
-        timeline: It is tried at the selected slot, and would begin there or after the prompt.
+        grammar: The grammar in force; None if there is none.
+        lookup: Asks the engine whether the typed grammar is valid, and what it expects.
+        timeline: Provides the selected slot, where the grammar is tried. It begins there or after the prompt.
     """
 
     ACTIONS: ClassVar[ActionTable] = GRAMMAR_KEYS
@@ -71,13 +71,13 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
         self._grammar, self._lookup, self._node = grammar, lookup, timeline.before
         first = next(iter(timeline.completion_slots), timeline.slot)
         self._begins = grammar.begin is not None if grammar is not None else first < timeline.slot
-        """True if it begins at a token of the path: a new one does if the answer has tokens before the slot."""
+        """True if the grammar begins at a token of the path: a new one does if the answer began before the slot."""
         held = grammar.begin if grammar is not None else None
         self._here = timeline.slot if held is None else held
-        """Tokens of the path before the other place where it can begin."""
+        """Tokens of the path before that place."""
         self._timer: Timer | None = None
         self._wrong: Grammar | None = None
-        """The grammar that was found wrong last."""
+        """The last grammar that was refused."""
 
     def body(self) -> Iterable[Widget]:
         kind, text = (self._grammar.kind, self._grammar.text) if self._grammar else ("regex", "")
@@ -103,7 +103,6 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
         self._changed()
 
     def let_go(self) -> None:
-        """Wait for no answer any more."""
         self._lookup.drop()
 
     # ---- fields -----------------------------------------------------------------------------
@@ -167,7 +166,7 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
     # ---- leaving ----------------------------------------------------------------------------
 
     def apply(self) -> None:
-        """Apply what was typed, unless it was found wrong."""
+        """Apply the typed grammar, unless it was refused."""
         typed = self.typed
         if typed.text.strip() and typed != self._wrong:
             self.dismiss(typed)
@@ -178,7 +177,7 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
 
 
 def usable_sentence(answer: GrammarExpected) -> str:
-    """A sentence that the grammar is valid, and what it would allow; printable."""
+    """A sentence on what a valid grammar would allow; printable."""
     reading = answer.reading
     if reading is None or not reading.allowed:
         return "Valid."

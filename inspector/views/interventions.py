@@ -52,14 +52,14 @@ if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
 
 AT_ONCE = 600
-"""Units of a model up to which its heads are switched off with the rest: at 94 layers of 64 heads that takes 6,298
+"""Units of a model up to which its heads are swept with the other units: 94 layers of 64 heads would take 6,298
 forward passes of one token, ten minutes if they run one by one."""
 UNDER = 5
-"""Rows below the map at least, unless the screen is small."""
+"""Minimum rows below the map, unless the screen is small."""
 FACTORS = (0.0, 0.5, 2.0)
 """The factors that a key goes through: off, half, twice."""
 WIDEST = 8
-"""Cells of a column of the map at most."""
+"""Maximum cells of a column of the map."""
 ORDER = tuple(KINDS)
 """The kinds of units, in the order of the columns."""
 NAMES = {"attention": "attn", "mlp": "MLP", "recurrence": "rec", "layer": "layer"}
@@ -78,7 +78,7 @@ class UnitMeasure(Struct, frozen=True):
     scale: Scale
 
     def strength(self, unit: SweptUnit) -> float:
-        """The size of its effect, without its sign."""
+        """The size of a unit's effect, without its sign."""
         return abs(self.value(unit))
 
 
@@ -143,15 +143,14 @@ class SwitchOff(InsideView[HeadsSwept]):
         super().__init__(host, Replies(client, HeadsSwept))
         self.tried = Replies(client, Intervened)
         self.together: dict[Intervention, float] = {}
-        """The units that are scaled at once, and by how much; some may be of a model that was left."""
+        """The units that are scaled together, with their scales; some may belong to an earlier model."""
         self.factor = 0.0
-        """The scale of a unit that is not among them."""
+        """The scale of a unit that is not one of these."""
         self.scope: Scope = "token"
         self.measure = MEASURES[0]
         """The measure that the map is coloured by."""
         self.swept: HeadsSwept | None = None
-        """The sweep of the token, if it passed its checks. This and the next three follow from what is chosen: see
-        `look`."""
+        """The sweep of the token, if it passed its checks. `look` sets this and the next three."""
         self.units: list[Intervention] = []
         """All units, layer by layer."""
         self.unit = Intervention("layer", 0)
@@ -161,12 +160,12 @@ class SwitchOff(InsideView[HeadsSwept]):
         self._chosen: Intervention | None = None
         """The unit that was chosen; None before the first."""
         self._pointed = False
-        """True if those together were chosen by `point`."""
+        """True if `together` was set by `point`."""
         self._joined: tuple[tuple[HeadsSwept, ...], HeadsSwept] | None = None
-        """The sweeps that were joined last, and the result: thousands of units, drawn at each key."""
+        """The sweeps that were joined last, and the result: it has thousands of units and is drawn at each key."""
 
     def point(self, *place: int) -> None:
-        """Choose a layer as a whole; of a layer and a head the head; of several of these pairs all heads together."""
+        """Choose a layer, or a head by layer and head, or the heads of several such pairs together; all from 1."""
         pairs = zip(place[::2], place[1::2], strict=False)
         heads = [Intervention("head", layer - 1, head - 1) for layer, head in pairs]
         self._chosen = heads[0] if heads else Intervention("layer", place[0] - 1)
@@ -182,8 +181,8 @@ class SwitchOff(InsideView[HeadsSwept]):
 
     @property
     def _followed(self) -> int | None:
-        """The token whose logit is followed: the slot's own, at the last token the most probable one; in a recording
-        another candidate if that one's was not recorded."""
+        """The token whose logit is followed: the selected one, or at the end of the text the most probable candidate;
+        in a recording another candidate, if that one's logit was not recorded."""
         own = next(iter(ranked(self.timeline)), None)
         known = [key[1] for key in self.answers.about(self.node)]
         if self.live or own in known:
@@ -193,7 +192,7 @@ class SwitchOff(InsideView[HeadsSwept]):
 
     @property
     def _large(self) -> bool:
-        """True if heads are switched off a layer at a time, when they are asked for."""
+        """True if heads are swept only on request, one layer at a time."""
         facts = self.timeline.facts
         return facts is not None and facts.layers * ((facts.heads or 0) + 3) > AT_ONCE
 
@@ -210,8 +209,8 @@ class SwitchOff(InsideView[HeadsSwept]):
             self.trial = tried_key(trial), trial
 
     def _sweep(self) -> HeadsSwept | None:
-        """The known sweep of the token, in the present scope or else in the other one: that of layers and parts, with
-        the heads of those layers that were asked for."""
+        """The known sweep of the token, in the present scope or else in the other one: layers and parts, with the
+        heads that were swept on request."""
         for scope in sorted(("token", "context"), key=lambda each: each != self.scope):
             of = self.node, self._followed, scope
             if (whole := self.answers.get((*of, None))) is None:
@@ -224,7 +223,7 @@ class SwitchOff(InsideView[HeadsSwept]):
         return None
 
     def _unit(self, swept: HeadsSwept) -> Intervention:
-        """The chosen unit, or one like it; the first time the head, or else the unit, that did most."""
+        """The chosen unit, or the nearest one; at first the head, or else the unit, with the largest effect."""
         if self._chosen is not None and (near := nearest(self.units, self._chosen.layer, self._chosen)):
             return near
         heads = [each for each in swept.units if each.intervention.kind == "head"]
@@ -232,14 +231,14 @@ class SwitchOff(InsideView[HeadsSwept]):
 
     @property
     def interventions(self) -> tuple[Intervention, ...]:
-        """The interventions to try: those together, as far as the model has them, or else the unit at the cursor."""
+        """The interventions to try: the units together that the model has, or else the unit under the cursor."""
         units = {*self.units}
         marked = [(unit, factor) for unit, factor in self.together.items() if unit in units]
         return tuple(replace(unit, scale=factor) for unit, factor in marked or [(self.unit, self.factor)])
 
     @property
     def lacks_heads(self) -> int | None:
-        """The layer of the cursor, if its heads were not switched off yet though there are some."""
+        """The cursor's layer, if it has heads that were not swept yet."""
         if (swept := self.swept) is None or not self._large:
             return None
         kinds = {unit.kind for unit in self.units if unit.layer == self.unit.layer} & {"attention", "head"}
@@ -247,7 +246,7 @@ class SwitchOff(InsideView[HeadsSwept]):
         return self.unit.layer if kinds == {"attention"} and refused is None else None
 
     def ask(self) -> None:
-        """See `InsideView`; once the units are known, what the chosen ones do."""
+        """See `InsideView`; once the units are known, ask for the effect of the chosen ones."""
         if self.answer is None:
             super().ask()
         if self.trial is not None:
@@ -303,7 +302,7 @@ class SwitchOff(InsideView[HeadsSwept]):
         return Painter(on).draw([*said, mapped, GAP, *below, *missing], width, height)
 
     def _map(self, on: Canvas, swept: HeadsSwept, width: int, height: int) -> list[Row]:
-        """As many layers as fit below the names of their units, upwards, and the meaning of the colours.
+        """As many layers as fit, the last on top, below the names of the columns, and the legend.
 
         A cell is the effect of switching off that unit alone.
         """
@@ -315,7 +314,7 @@ class SwitchOff(InsideView[HeadsSwept]):
         cell = max(1, min(WIDEST, across // len(every)))
         shown = [every[place] for place in in_sight(len(every), across // cell, every.index(at[1]))]
         heads = [head for kind, head in shown if not kind]
-        # parts have numbers if many narrow heads leave room for those
+        # parts are wide enough for numbers if the narrow heads leave room
         left = (across - cell * len(heads)) // (len(shown) - len(heads)) if len(shown) > len(heads) else 0
         wide = cell if left <= NUMBERED else min(WIDEST, left)
         cells = {column: wide if column[0] else cell for column in shown}
@@ -330,13 +329,13 @@ class SwitchOff(InsideView[HeadsSwept]):
     # ---- keys -----------------------------------------------------------------------------------
 
     def turn_layer(self, by: int) -> None:
-        """Choose the unit of another layer that is the most alike."""
+        """Choose the most similar unit of another layer."""
         if units := self.units:
             layer = clamp(self.unit.layer + by, 0, units[-1].layer)
             self._chosen = nearest(units, layer, self.unit) or self.unit
 
     def turn_column(self, by: int) -> None:
-        """Choose the next unit of the layer; they go round."""
+        """Choose the next unit of the layer; after the last comes the first."""
         if own := sorted((unit for unit in self.units if unit.layer == self.unit.layer), key=column_of):
             self._chosen = own[(own.index(self.unit) + by) % len(own)]
 
@@ -348,8 +347,8 @@ class SwitchOff(InsideView[HeadsSwept]):
                 self.together[self.unit] = self.factor
 
     def turn_factor(self, by: int) -> None:
-        """Scale the unit under the cursor by the next factor, or by the one before; if it isn't one of those that are
-        switched off together, scale these."""
+        """Scale the unit under the cursor by the next factor, or the one before. If units are switched off together,
+        and it isn't one of them, scale them instead."""
         if self.swept is None:
             return
         scaled = [self.unit] if self.unit in self.together else [*self.together]
@@ -363,7 +362,7 @@ class SwitchOff(InsideView[HeadsSwept]):
 
     @property
     def more(self) -> str:
-        """A word for what else can be switched off unit by unit; empty for nothing."""
+        """A word for the line of keys: what can still be swept; empty for nothing."""
         if self.swept is not None and self.swept.scope != self.scope == "context":
             return "sweep context"
         return "" if self.lacks_heads is None else f"heads of L{self.lacks_heads + 1}"
@@ -381,7 +380,7 @@ class SwitchOff(InsideView[HeadsSwept]):
             self.answers.want((self.node, swept.token, swept.scope, layer), question)
 
     def clear(self) -> None:
-        """Switch off nothing together."""
+        """Remove all units that are switched off together."""
         self.together.clear()
         self.factor = 0.0
 
@@ -390,11 +389,10 @@ class SwitchOff(InsideView[HeadsSwept]):
         self.scope = "context" if self.scope == "token" else "token"
 
     def turn_measure(self) -> None:
-        """Colour by the next measure."""
         self.measure = MEASURES[(MEASURES.index(self.measure) + 1) % len(MEASURES)]
 
     def hold(self) -> None:
-        """Continue under what is chosen, in a branch that begins with this token."""
+        """Continue under the chosen interventions, in a branch that begins with this token."""
         if self.swept is not None:
             self.continue_under(HoldInterventions(self.node, self.interventions), self.scope)
 
@@ -409,7 +407,7 @@ def _cell(unit: Intervention) -> tuple[int, tuple[int, int]]:
 
 
 def nearest(units: Sequence[Intervention], layer: int, like: Intervention) -> Intervention | None:
-    """The unit of a layer whose column is the nearest to that of another unit."""
+    """The unit of a layer in the column nearest to another unit's; None if the layer has no units."""
     kind, head = column_of(like)
     own = {column_of(unit): unit for unit in units if unit.layer == layer}
     column = min(own, key=lambda column: (abs(column[0] - kind), abs(column[1] - head)), default=None)
@@ -417,7 +415,7 @@ def nearest(units: Sequence[Intervention], layer: int, like: Intervention) -> In
 
 
 def strongest(swept: HeadsSwept, measure: UnitMeasure) -> tuple[str, ...]:
-    """Sentences on the strongest unit of each kind, heads first; the shorter ones without the weakest."""
+    """Sentences on the strongest unit of each kind, heads first; shorter ones leave out the weakest."""
     found: dict[str, list[SweptUnit]] = {kind: [] for kind in KINDS}
     for each in swept.units:
         found[each.intervention.kind].append(each)
@@ -433,7 +431,7 @@ def strongest(swept: HeadsSwept, measure: UnitMeasure) -> tuple[str, ...]:
 
 
 def _names(on: Canvas, cells: Mapping[tuple[int, int], int], cursor: tuple[int, int]) -> Row:
-    """The names of the columns; over narrow ones the number of every so many heads, and a letter for each part."""
+    """The names of the columns; if they are narrow, the numbers of some heads, and a letter for each part."""
     begin, narrow = LABEL, min(cells.values())
     line, every, accent = [" "] * (LABEL + sum(cells.values()) + NUMBERED), -(-NUMBERED // narrow), range(0)
     for (index, head), wide in cells.items():

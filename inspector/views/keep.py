@@ -1,5 +1,4 @@
-"""Keep: where the session is saved, what an export would have, and the ways to save, share and arrange, each of which
-can be clicked."""
+"""Keep: where the session is saved, what an export would contain, and clickable actions to save, share and arrange."""
 
 from __future__ import annotations
 
@@ -38,9 +37,9 @@ SECTIONS: Mapping[str, Sequence[tuple[tuple[str, ...], str, str]]] = {
         (DIVIDERS, "Dividers", "move them"),
     ),
 }
-"""The rows under each heading: ids of the actions, what they are called here, and what they do, in a few words."""
+"""The rows under each heading: ids of the actions, a name and a short description."""
 HEADING, INDENT = 16, 3
-"""Cells of a heading that stands before its actions, and of what is before their other lines where it is narrow."""
+"""Cells of a heading before its actions, and the indent of their further lines in a narrow panel."""
 MOST_VIEWS = 6
 Facts = list[tuple[str, str]]
 
@@ -49,7 +48,7 @@ class KeepActions(ToolActions):
     """Shows the panel."""
 
     def show(self) -> None:
-        """Show what is kept now."""
+        """Show the panel, if it is on screen."""
         if PANEL in self.host.shown:
             self.host.query_one(f"#{PANEL}", DrawnPanel).put("Keep", self._page)
 
@@ -71,7 +70,7 @@ class KeepActions(ToolActions):
         return rows
 
     def _facts(self) -> Facts:
-        """The session's file and what is not in it, what is marked, and what an export would have."""
+        """The session's file and what is not in it, the marks, and what an export would contain."""
         tree = self.timeline.tree
         ends, marks = len(tree.leaves()), [*tree.marks.of.values()]
         kinds = (("name", "name"), ("bookmarked", "bookmark"), ("note", "note"), ("caption", "caption"))
@@ -91,7 +90,7 @@ class KeepActions(ToolActions):
         return []
 
     def _sections(self) -> Iterator[tuple[str, Sequence[tuple[Hint, str, str]]]]:
-        """Headings, and under each the keys, the name and the sentence of what this program has of it."""
+        """Headings, and under each the keys, name and sentence of the actions that this program has."""
         table = self.host.table
         for heading, rows in SECTIONS.items():
             own = [
@@ -130,7 +129,7 @@ def _saved(host: Host) -> Facts:
 
 
 def _row(on: Canvas, hint: Hint, name: str, does: str, width: int) -> Row:
-    """A row; where there is no room for all sentences, without them."""
+    """A row; without its sentence if there is no room for all sentences."""
     link, keys = _link(hint), _keys(on, hint)
     does = does if width > KEY + NAME + SENTENCE else ""
     room = max(1, KEY + 1 - Segment.get_line_length(keys))
@@ -140,7 +139,7 @@ def _row(on: Canvas, hint: Hint, name: str, does: str, width: int) -> Row:
 
 
 def _lines(on: Canvas, heading: str, each: Sequence[tuple[Hint, str, str]], width: int) -> list[Row]:
-    """Keys and names side by side behind the heading."""
+    """Keys and names side by side after the heading."""
     wide = width >= 4 * HEADING
     rows: list[Row] = [[Segment(heading.ljust(HEADING if wide else 0), on.ink("accent"))]]
     for hint, name, _ in each:
@@ -157,5 +156,5 @@ def _keys(on: Canvas, hint: Hint) -> Row:
 
 
 def _link(hint: Hint) -> Style:
-    """The key that a click on the words presses, if there is one alone."""
+    """The style of words that press the action's key when clicked; plain if there are several actions."""
     return pressing(hint.actions[0].names[0]).rich_style if len(hint.actions) == 1 else Style()

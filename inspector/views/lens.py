@@ -1,4 +1,4 @@
-"""The logit lens: layers by positions, in each cell what the model's end makes of the residual stream."""
+"""The logit lens: layers by positions, in each cell the residual stream read by the last norm and the output matrix."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
 
 TOP = 10
-"""Tokens of a cell's list."""
+"""Number of tokens in a cell's list."""
 CANDIDATES = 4
 """Candidates of the last layer that can be followed without asking again."""
 
@@ -53,7 +53,7 @@ LENS_KEYS = look_table(
 
 
 class Lens(InsideView[LensRead]):
-    """Layers by positions."""
+    """A table of layers by positions."""
 
     TOOL: ClassVar[str] = "lens"
     ACTIONS: ClassVar[ActionTable] = LENS_KEYS
@@ -63,14 +63,15 @@ class Lens(InsideView[LensRead]):
         self.measure = MEASURES[0]
         """The measure that the cells are coloured by."""
         self._layer: int | None = None
-        """The cell that is looked at; None for the last layer's."""
+        """The selected layer; None for the last one."""
         self._followed: int | None = None
         """The token that is followed; None for the one that was taken next."""
         self._opened_at: tuple[int, int | None] | None = None
-        """The token before the slot at which that was chosen, and the slot's: elsewhere it starts with the latter."""
+        """The node before the slot in which that token was chosen, and the slot's token: elsewhere the choice is
+        forgotten."""
 
     def begin(self) -> None:
-        """Follow the highlighted candidate, if it is none that is followed anyway."""
+        """Follow the highlighted candidate, unless it is followed anyway."""
         timeline, highlighted = self.timeline, self.host.candidate
         if self._opened_at != (at := (timeline.before, timeline.taken)):
             self._followed, self._opened_at = None, at
@@ -79,11 +80,10 @@ class Lens(InsideView[LensRead]):
             self._followed = highlighted.id
 
     def point(self, *place: int) -> None:
-        """Choose a layer."""
         (self._layer,) = place
 
     def offered(self, answer: LensRead, path: Sequence[Item]) -> OfferedHeat:
-        """The share of the layers before the final token leads, of each position of the table."""
+        """The share of layers before the final token leads, for each position of the table."""
         shares = {
             column.node: min(1.0, column.leads_from / (len(column.cells) - 1))
             for column in answer.columns
@@ -105,7 +105,7 @@ class Lens(InsideView[LensRead]):
         return tuple(dict.fromkeys(id for id in ids if id is not None))
 
     def ask(self) -> None:
-        """See `InsideView`; once more if a token must be followed that wasn't."""
+        """See `InsideView`; ask again if a token to follow is not in the answer."""
         answer = self.answer
         if answer is not None and not set(self._wanted()) <= set(answer.followed):
             self.answers.again(*self.question())
@@ -133,12 +133,12 @@ class Lens(InsideView[LensRead]):
         return rows + detail(on, columns[-1], layer, self.measure, width, below)
 
     def _layer_of(self, answer: LensRead, by: int = 0) -> int:
-        """The layer that is looked at, or one so many layers above it, as far as there are any."""
+        """The selected layer, or the one `by` layers above it, within the table."""
         last = len(answer.columns[-1].cells) - 1
         return clamp((last if self._layer is None else min(self._layer, last)) + by, 0, last)
 
     def _followed_of(self, answer: LensRead) -> int | None:
-        """The token that is followed: of those that the answer has, the first that is wanted."""
+        """The followed token: the first wanted one that the answer has."""
         return next((id for id in (*self._wanted(), *answer.followed) if id in answer.followed), None)
 
     # ---- keys -----------------------------------------------------------------------------------
@@ -154,7 +154,6 @@ class Lens(InsideView[LensRead]):
             self._followed = answer.followed[(answer.followed.index(now) + 1) % len(answer.followed)]
 
     def change_measure(self) -> None:
-        """Colour by the next measure."""
         self.measure = MEASURES[(MEASURES.index(self.measure) + 1) % len(MEASURES)]
 
 
@@ -163,9 +162,9 @@ class Lens(InsideView[LensRead]):
 LABEL = 7
 """Cells of the layers' numbers."""
 CELL, WIDEST = 13, 18
-"""Cells of a column at least and at most: a mark, the token, a blank and four cells of a number."""
+"""Minimum and maximum cells of a column: a mark, the token, a blank and four cells of a number."""
 FIGURES = 8
-"""Cells beside the bar of the followed token, the rank aside: blanks and probability."""
+"""Cells of blanks and probability beside the followed token's bar, the rank not included."""
 LEADS, ROUGH = "▸", "~"
 
 
@@ -173,16 +172,16 @@ def table(
     on: Canvas, columns: Sequence[LensColumn], heads: Sequence[str], measure: CellMeasure, cursor: int,
     followed: int | None, name: str, width: int, height: int,
 ) -> list[Row]:  # fmt: skip
-    """The head, and as many layers as there is room for, those around the cursor; upwards.
+    """The heads, and as many layers around the cursor as fit, the last on top.
 
     Args:
         on: Where it is drawn.
         columns: All columns of the record.
-        heads: The token of each, printable.
-        measure: What number and colour are.
-        cursor: The cell of the last column that is looked at.
-        followed: Which of the followed tokens stands beside the table, None for none.
-        name: Its label.
+        heads: The token of each column, printable.
+        measure: Gives number and colour of a cell.
+        cursor: The selected layer.
+        followed: Index of the followed token beside the table; None for none.
+        name: Label of the followed token.
         width: Cells.
         height: Rows.
     """
@@ -234,7 +233,7 @@ def layout(width: int, available: int, side: bool = True) -> tuple[int, int, int
 
     Args:
         width: Cells.
-        available: Columns that there are.
+        available: Number of columns in the record.
         side: Whether a token is followed.
 
     Returns:
@@ -247,7 +246,7 @@ def layout(width: int, available: int, side: bool = True) -> tuple[int, int, int
 
 
 def ground(on: Canvas, step: int) -> Style:
-    """The colour of a step; lines under the text only where there are no colours."""
+    """The colour of a step; the text is underlined only if there are no colours."""
     colours = on.colorful
     return heat_style(step, on.dark, colours) + Style(underline=False if colours else None)
 
@@ -280,9 +279,9 @@ def detail(
 
     Args:
         on: Where they are drawn.
-        column: The last one.
-        layer: The cell that is looked at, 0 for the embedding.
-        measure: What the colours mean.
+        column: The last column.
+        layer: The selected layer, 0 for the embedding.
+        measure: Gives the colour of a cell.
         width: Cells.
         height: Rows.
     """
@@ -327,7 +326,7 @@ def _lead_line(column: LensColumn, name: str, width: int) -> str:
 
 
 def _grid(on: Canvas, top: Sequence[LensToken], width: int, room: int) -> list[Row]:
-    """The list in columns that are as wide as its tokens, if the rows that there is room for hold it then."""
+    """The list in columns, as wide as its longest token if the list then fits into `room` rows."""
     labels = [token_label(token.text) for token in top]
     most = max(ENTRY, 9 + max(map(cell_len, labels), default=0))
     size = next((cells for cells in range(most, ENTRY, -1) if room * (width // cells) >= len(top)), ENTRY)
@@ -343,7 +342,7 @@ def _grid(on: Canvas, top: Sequence[LensToken], width: int, room: int) -> list[R
 
 
 def _colours(on: Canvas, measure: CellMeasure, width: int) -> Row:
-    """Each step's edge on its own colour."""
+    """The legend: the edge of each step on the step's colour."""
     says = f"Number and colour: {measure.says} "
     if cell_len(says) + sum(len(edge) + 3 for edge in measure.edges) > width:
         says = f"{measure.name} "
@@ -356,7 +355,7 @@ def _colours(on: Canvas, measure: CellMeasure, width: int) -> Row:
 # ---- a cell: probability, rank of the final token, or entropy -----------------------------------
 
 CERTAIN = 0.995
-"""The probability from which on a whole percent would be 100."""
+"""The probability from which whole percents round to 100."""
 
 
 def share(value: float) -> str:
@@ -380,7 +379,7 @@ class CellMeasure(Struct, frozen=True):
     number: Callable[[LensCell], str]
     """The number as text, in at most four cells."""
     step: Callable[[LensCell], int]
-    """The step of the colour, 0 for none to 5."""
+    """The step of the colour, from 0 (none) to 5."""
     edges: tuple[str, ...]
     """The value at which each step begins."""
 

@@ -13,15 +13,15 @@ from inspector.state.lookahead import LookAheadLines
 from inspector.state.timeline import Phase
 
 PART_SECONDS = 0.1
-"""Between two drawings of lines that still grow: the engine shares the interpreter, and drawing each record as it came
-made a look of 180 ms one of 210."""
+"""Seconds between two drawings of lines that still grow. The engine shares the interpreter: drawing each record when
+it came made a look-ahead of 180 ms take 210 ms."""
 ON = "Look-ahead on: {take_ahead} takes it, {look_ahead} hides it. Dim is what greedy decoding would bring"
 """Fits into 80 columns, and begins with what matters if there are fewer."""
 RECORDED = "Look-ahead on, as far as it was recorded. {look_ahead} hides it"
 
 
 class LookAheadActions(ToolActions):
-    """Asks one question at a time, the latest that is wanted; every other command goes first."""
+    """Asks one question at a time, the latest that is needed; every other command goes first."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -33,7 +33,7 @@ class LookAheadActions(ToolActions):
     # ---- asking -----------------------------------------------------------------------------
 
     def shown(self) -> None:
-        """Ask what might come after the candidates, if they are on screen."""
+        """Ask what would follow the candidates, if they are on screen."""
         panel = self.host.panel(CandidatesPanel)
         panel.ahead = self.lines
         self.awake = self.lines.on or bool(self._client.of(LookAhead))
@@ -41,10 +41,10 @@ class LookAheadActions(ToolActions):
             panel.redraw()
 
     def ask(self, ids: Sequence[int]) -> bool:
-        """Ask about candidates of the selected slot, unless all is known or the engine is busy.
+        """Ask about candidates of the selected slot, unless all are known or the engine is busy.
 
         Args:
-            ids: The candidates; none if they are not on screen.
+            ids: The candidates; empty if they are not on screen.
 
         Returns:
             Whether a question was sent.
@@ -61,7 +61,7 @@ class LookAheadActions(ToolActions):
         return question is not None
 
     def takes_alone(self, records: Sequence[Record]) -> bool:
-        """Records of a look ahead change the candidates and nothing else."""
+        """Redraw the candidates alone if all records are of look-ahead; returns whether they are."""
         if not records or not all(map(tells_ahead, records)):
             return False
         if all(isinstance(record, LookedAhead) and not record.last for record in records):
@@ -75,7 +75,7 @@ class LookAheadActions(ToolActions):
     # ---- keys -------------------------------------------------------------------------------
 
     def switch(self) -> None:
-        """Show what might come, or don't any more."""
+        """Turn look-ahead on or off."""
         self.lines.switch()
         self.awake = True
         answer = "Look-ahead off"
@@ -86,7 +86,7 @@ class LookAheadActions(ToolActions):
         self.host.answer(answer)
 
     def stop(self) -> bool:
-        """Switch look-ahead off while the engine is at it."""
+        """Turn look-ahead off if the engine is computing it; returns whether it was."""
         if self.lines.on and self._client.under_way(LookAhead):
             self.switch()
             return True
@@ -111,5 +111,5 @@ class LookAheadActions(ToolActions):
 
 
 def tells_ahead(record: Record) -> bool:
-    """True if a record is of a look ahead and of nothing else."""
+    """True if a record belongs to look-ahead."""
     return isinstance(record, LookedAhead) or (isinstance(record, Ended) and record.command == LookAhead.kind)

@@ -27,7 +27,7 @@ class MarkActions(ToolActions):
     """Goes to branch points, bookmarks, notes and captions."""
 
     def walk(self, by: int) -> None:
-        """Look at the mark before or after."""
+        """Look at the previous or the next mark."""
         self.host.answer(go(self.timeline, by))
 
     def open(self) -> None:
@@ -56,7 +56,7 @@ class MarkedPlace(Struct, frozen=True):
     token: str
     after: str
     branch: str
-    """The name of its branch or how that begins; empty on the current path."""
+    """The name of its branch, or the branch's first words; empty on the current path."""
     written: str
     """The name, note or caption that was written there."""
 
@@ -76,7 +76,7 @@ SIGNS = (
     "{previous_mark} and {next_mark} walk those of the path."
 )
 _SIGNS, _POSITION, _LEAST, _MORE = 7, 8, 24, 22
-"""Cells of the signs, the position, of the text at least, and of branch and writing each if they have room."""
+"""Cells of the signs and of the position, minimum cells of the text, and cells that branch and writing each need."""
 
 
 class MarksDialog(PickDialog[MarkedPlace]):
@@ -84,7 +84,7 @@ class MarksDialog(PickDialog[MarkedPlace]):
 
     Args:
         places: The marks, in their order.
-        at: The selected node: the list begins there, if it is in it.
+        at: The selected node, whose mark is highlighted if it has one.
     """
 
     ACTIONS: ClassVar[ActionTable] = MARKS_KEYS
@@ -101,7 +101,7 @@ class MarksDialog(PickDialog[MarkedPlace]):
         yield Remark(with_keys(SIGNS if self.choices else NONE))
 
     def on_mount(self) -> None:
-        """All rows; the selected token's is highlighted, if it has a mark."""
+        """Show all rows; highlight that of the selected token, if it has a mark."""
         here = (place for place, each in enumerate(self.choices) if each.node == self._at)
         self.put(self.choices, next(here, 0))
 
@@ -134,9 +134,9 @@ class MarksDialog(PickDialog[MarkedPlace]):
 # ---- the marks: branch points of the path, and bookmarks, notes and captions of the whole tree --
 
 FORK = "├"
-"""The sign of a branch point, before how many branches start there."""
+"""The sign of a branch point, before the number of branches that start there."""
 _AROUND = 24
-"""Characters of the text at each side of a token, at most."""
+"""Maximum characters of the text on each side of a token."""
 
 
 def slots(timeline: Timeline) -> list[int]:
@@ -175,7 +175,7 @@ def _described(timeline: Timeline, slot: int) -> str:
 
 
 def places(timeline: Timeline) -> list[MarkedPlace]:
-    """All marks: those of the path in its order, then those of the other branches, as the tree has them."""
+    """All marks: those of the path in its order, then those of the other branches in the tree's order."""
     marked, on_path = timeline.tree.marks.of, {item.node for item in timeline.items}
     listed = [_place(timeline, timeline.items[slot].node, slot) for slot in slots(timeline)]
     for branch in timeline.tree.branches:
@@ -194,7 +194,7 @@ def _place(
         signs += f"{FORK}{count}"
     before, found, after = branches.excerpt(node, node, 4 * _AROUND)
     named = ""
-    if branch is not None:  # the branch's name, or else how it begins
+    if branch is not None:  # the branch's name, or else its first words
         begins = truncate(visible(branches.text(branch, _AROUND)).strip(), _AROUND)
         named = visible(timeline.tree.marks.at(branch.first).name) or quoted(begins)
     return MarkedPlace(

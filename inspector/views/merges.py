@@ -1,4 +1,4 @@
-"""A tokenizer taken apart: the ladder of a word, and two tokenizers over one text."""
+"""What a tokenizer does: the ladder of a word's merges, and two tokenizers over one text."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, paragraph
 from inspector.widgets.charts import in_sight
 
 WIDE = 250
-"""Tokens before and after the selected one whose text two tokenizers cut."""
+"""Tokens before and after the selected one whose text is given to two tokenizers."""
 RANK = 9
 """Cells of the first column."""
 ROOMY = 12
-"""Rows from which on there is room for the meaning of a rung."""
+"""Rows from which there is room for the meaning of a rung."""
 NAMED = "pocket, a model's directory, a hub id, or a tokenizer.json."
 ABOUT = {
     "bpe": "Of all neighbouring pairs the one with the lowest rank is merged; then again, until no pair is in the "
@@ -115,7 +115,7 @@ class MergesView(View):
         return min(self.timeline.slot, len(self.timeline.items) - 1)
 
     def taken(self) -> TakenApart | Failure | None:
-        """The word of the selected token, taken apart, or the failure; None until it is there, which this asks for."""
+        """The trace of the selected token's word, or the failure; asks for it and returns None if there is neither."""
         if (place := self.place) is None:
             return None
         node = self.timeline.items[self.slot].node
@@ -136,7 +136,6 @@ class MergesView(View):
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
-        """Show everything, now."""
         panel = self.query_one("#merges-panel", DrawnPanel)
         if self.beside:
             name = truncate_middle(visible(self._other), max(8, self.area.width // 2))
@@ -188,7 +187,6 @@ class MergesView(View):
         return [*rows, *below]
 
     def _two(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """Two tokenizers over the text."""
         if not self._other:
             return self.empty(on, width, height, "How two tokenizers cut the text around the selected token.")
         cut: list[TakenApart] = []
@@ -224,7 +222,7 @@ class MergesView(View):
             self._rung = max(0, min(rungs(word) - 1, self.at(word) + by))
 
     def go(self, by: int) -> None:
-        """Look at the word before, or at the next one."""
+        """Look at the previous or the next word."""
         if (place := self.place) is None:
             return
         word = self.word
@@ -235,12 +233,10 @@ class MergesView(View):
         self.host.changed()
 
     def turn(self) -> None:
-        """Show the other view."""
         self.beside = not self.beside
         self._top = 0
 
     def name_other(self) -> None:
-        """Name the second tokenizer."""
         self.beside = True
         self.host.open(NameDialog(self._other, "", NAMED), self._named)
 
@@ -258,16 +254,16 @@ def _asked(replies: Replies[TakenApart], question: TakeApart) -> TakenApart | Fa
 
 
 def _noted(on: Canvas, width: int, height: int, *lines: str) -> list[Row]:
-    """Sentences in the middle of the panel, a cell free at its edges."""
+    """Sentences in the middle of the panel, with a free cell at each edge."""
     texts = [each for line in lines for each in wrapped(line, width - 2)]
     return centred([(text, on.ink("muted")) for text in texts], width, height)
 
 
 def pieces_in(on: Canvas, made: Rung, base: Style, width: int) -> Iterator[Segment]:
-    """The pieces of a rung from the first on from which the new one is in sight; the row is cut at the panel's edge.
+    """The pieces of a rung, without the first ones if the new piece would be out of sight; the row is cut at the edge.
 
     Args:
-        on: Has the inks.
+        on: Provides the inks.
         made: The rung.
         base: The style of all pieces.
         width: Cells in sight.
@@ -336,5 +332,4 @@ class NameDialog(FieldDialog[str]):
     FIELD: ClassVar[str] = "merges-name"
 
     def apply(self) -> None:
-        """Take what was typed."""
         self.dismiss(self.typed)

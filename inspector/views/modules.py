@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 DETAIL = 5
 """Lines about the selected module on a screen that is not tall, the rule above them included."""
 ROOM, TALL = 14, 26
-"""Lines of the view from which on there is room for these, and for all that there is to say."""
+"""Lines of the view from which there is room for these, and for all lines about the module."""
 LOW = 8
-"""Lines of the view of experts below which the numbers come before the words."""
+"""Lines of the experts view below which the numbers come before the words."""
 OPENS = {
     "attention": ("attention", "attention", "where this attention looks"),
     "layer": ("lens", "lens", "what each layer would predict"),
@@ -77,14 +77,14 @@ class ModulesView(InsideView[ModelModules]):
         self.at = 0
         """The index of the selected line."""
         self.unfolded: set[int] = set()
-        """Blocks of layers that are alike which are shown one by one."""
+        """Blocks of like layers that are shown layer by layer, by index."""
         self.opened: set[int] = set()
-        """Layers of those whose parts are shown."""
+        """Layers of these blocks whose parts are shown."""
         self.lines: list[Line] = []
         """The lines that are not folded."""
 
     def begin(self) -> None:
-        """Begin at the top, with layers that are alike folded."""
+        """Begin at the top, with like layers folded."""
         self.at, self.unfolded, self.opened, self.answer = 0, set(), set(), None
 
     def question(self) -> tuple[Hashable, Command]:
@@ -92,7 +92,7 @@ class ModulesView(InsideView[ModelModules]):
         return (facts.path, facts.weight_bytes) if facts is not None else None, question
 
     def found(self, answer: ModelModules | None, failure: Failure | None) -> None:
-        """See `InsideView`; the lines are made again only for another answer, and when layers fold."""
+        """See `InsideView`; make the lines again if the answer is a different one."""
         if answer is not self.answer:
             self.lines = lines(answer, self.unfolded, self.opened) if answer is not None else []
             self.at = max(0, min(self.at, len(self.lines) - 1))
@@ -105,7 +105,7 @@ class ModulesView(InsideView[ModelModules]):
         return f"How a token passes through {facts.name}" if facts is not None else "Map of the model"
 
     def situation(self) -> str:
-        """The sums, which are the model's own."""
+        """The totals of the whole model."""
         if self.answer is None:
             return super().situation()
         short = sums(self.answer)
@@ -129,12 +129,11 @@ class ModulesView(InsideView[ModelModules]):
         return self.lines[self.at] if self.lines else None
 
     def go(self, by: int) -> None:
-        """Go up or down."""
         self.at = max(0, min(self.at + by, len(self.lines) - 1))
 
     @property
     def folds(self) -> int | None:
-        """The block of layers that fold, of which the selected line is; None if it is of none."""
+        """The index of the block of like layers that the selected line belongs to; None if it belongs to none."""
         line, blocks = self.line, self.answer.blocks if self.answer is not None else ()
         if line is None or not line.layers:
             return None
@@ -178,7 +177,7 @@ class ModulesView(InsideView[ModelModules]):
             self.host.press(self.opens[0])
 
     def goes_to(self, action: str) -> None:
-        """The view opens on the layer of the selected module, if it is of one layer."""
+        """Open a view on the layer of the selected module, if that is in a single layer."""
         if (line := self.line) is not None and len(line.layers) == 1:
             self.host.point(action, line.layers[0] + 1)
 
@@ -194,7 +193,7 @@ class ExpertsView(InsideView[ExpertsRead]):
     def __init__(self, host: MainScreen) -> None:
         super().__init__(host, Replies(host.controller.client, ExpertsRead))
         self._layer: int | None = None
-        """The layer that is shown before all others, from 0; None for none."""
+        """The layer that is shown first, counted from 0; None for no choice."""
 
     def point(self, *place: int) -> None:
         """Choose the layer that is shown first."""

@@ -1,4 +1,4 @@
-"""Activation patching: the activations of another path put in place by place, and the map of what that restores."""
+"""Activation patching: activations of another path, put in position by position, and the map of what they restore."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
 
 NARROW, CELL, WIDEST = 2, 5, 9
-"""Cells of a position without a number, with one at least, and at most."""
+"""Cells of a position without a number, and minimum and maximum cells of one with a number."""
 SKIPS = "┆"
-"""The mark of a column before which tokens that face none are left out."""
+"""The mark of a column before which unaligned tokens are left out."""
 TOO_LONG = "The text is too long to be edited. Give another prompt on the main screen: it is a source."
 WORDS = (
     "In each cell, one layer at one position computes what it did in the source; all else runs as here. "
@@ -146,35 +146,35 @@ class Patching(InsideView[ActivationsPatched]):
         self.given: tuple[PatchPair, ...] = ()
         """The pairs that were given last."""
         self.over_pairs = False
-        """True if the means over these are on show."""
+        """True if the means over these pairs are on show."""
         self.part: PatchKind = "layer"
         self.cursor: tuple[int, int] | None = None
         """Row and column of the map that are looked at; None for the largest share."""
         self.followed: tuple[int, int] | None = None
-        """The two tokens that were chosen; None for those that tell both paths apart."""
+        """The two tokens that the user chose; None for those that tell both paths apart."""
         self.facing: Facing | None = None
         """The chosen alignment of both paths; None for common blocks."""
         self.faced: Facing | None = None
         """The alignment that is being changed; None while the map is on show."""
         self._place = 0
-        """The place in the path of the token whose partner is changed."""
+        """Index in the path of the token whose partner is being changed."""
         self._chosen: int | None = None
         """The last token of the chosen source; None for the first path that can be one."""
         self._chosen_at: tuple[int, int | None] = (-1, -1)
-        """Ends of both paths for which tokens and alignment were chosen."""
+        """Last tokens of the two paths for which tokens and alignment were chosen."""
         self._reading = False
-        """True if a counterfactual prompt is being read: the session is at it, and not at the path on show."""
+        """True while a counterfactual prompt is read: the session is at that prompt instead of the path on show."""
         self._sources_at: tuple[int, int] = (-1, -1)
         """The node and the size of the tree for which the sources were found."""
         self._adopted = -1
         """The token of a recording for which the recorded source and part were chosen."""
         self.sources: list[int] = []
-        """The last tokens of the paths whose activations can be taken. This and what follows: see `look`."""
+        """The last tokens of the paths whose activations can be taken. `look` sets this and the next three."""
         self.source: int | None = None
         """The last token of the source."""
         self.source_path: Sequence[Item] = ()
         self.telling: tuple[int, int] | None = None
-        """The two tokens that are followed: those that were chosen, or else those that tell both paths apart."""
+        """The two tokens that are followed: the chosen ones, or else those that tell both paths apart."""
 
     def begin(self) -> None:
         """Begin with the map of one path, at its largest share."""
@@ -186,8 +186,8 @@ class Patching(InsideView[ActivationsPatched]):
         return restored(answer, self._at(answer)[0], quoted_label(path[-1]))
 
     def _at(self, read: ActivationsPatched) -> tuple[int, int]:
-        """Row and column of a map that are looked at: at first the largest share of a position before the last, to
-        which all of them lead."""
+        """Row and column of the cursor in a map: at first the largest share of all positions but the last, where every
+        difference arrives."""
         layers, columns = len(read.layers), len(read.columns)
         if self.cursor is None:
             places = [(row, at) for row in range(layers) for at in range(max(1, columns - 1))]
@@ -197,8 +197,8 @@ class Patching(InsideView[ActivationsPatched]):
     # ---- asking ---------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """See `InsideView`: find the source and the tokens that are followed; a token of a recording begins with what
-        was recorded of it."""
+        """See `InsideView`; find the source and the tokens that are followed. In a recording, begin with a source and
+        a part that were recorded for the token."""
         timeline, tree, node = self.timeline, self.timeline.tree, self.timeline.before
         if not self.live and self._adopted != node:
             self._adopted = node
@@ -226,7 +226,7 @@ class Patching(InsideView[ActivationsPatched]):
         return key, command
 
     def ask(self) -> None:
-        """See `InsideView`; only if there is a source, and tokens that tell it apart."""
+        """See `InsideView`; ask only if there is a source, and two tokens to follow."""
         if self.over_pairs:
             self.pairs.want(self._pairs_key, PatchPairs(self.given, self.part))
         elif not self._reading and self.faced is None and self.telling is not None:
@@ -278,12 +278,12 @@ class Patching(InsideView[ActivationsPatched]):
         return [*top, *self._map(answer, on, width, max(3, room)), legend, *below]
 
     def _cells(self, answer: ActivationsPatched, width: int) -> int:
-        """Cells of a position: with numbers, unless that leaves most of many positions out of sight."""
+        """Cells of a position: enough for a number, unless most positions would then be out of sight."""
         each = (width - LABEL) // len(answer.columns)
         return clamp(each, CELL, WIDEST) if each >= NARROW else NARROW
 
     def _map(self, answer: ActivationsPatched, on: Canvas, width: int, height: int) -> list[Row]:
-        """As many layers as fit below the tokens of this path, and those of the source that differ."""
+        """As many layers as fit, below the tokens of this path and the source's tokens that differ."""
         at, columns, cell = self._at(answer), answer.columns, self._cells(answer, width)
         shown = in_sight(len(columns), max(1, (width - LABEL) // cell), at[1])
         heads: list[Row] = [[Segment(pad(name, LABEL), on.ink("muted"))] for name in ("here", "src")]
@@ -318,7 +318,7 @@ class Patching(InsideView[ActivationsPatched]):
         )
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """See `InsideView`; the pairs, or the alignment while it is changed, whatever the answer."""
+        """See `InsideView`; draw the pairs, or the alignment while it is changed, instead of the answer."""
         if self.over_pairs:
             answer = self.pairs.get(self._pairs_key)
             waiting = "The pairs are run through the model, one after another."
@@ -356,12 +356,12 @@ class Patching(InsideView[ActivationsPatched]):
 
     @property
     def following(self) -> bool:
-        """True if the map of the two paths is on show, or on its way."""
+        """True if the map of the two paths is on show, or will be."""
         return self.mapping and self.telling is not None
 
     @property
     def words(self) -> tuple[str, str]:
-        """The words for the keys that go up and down, and for those that go along."""
+        """The words for the up and down keys, and for the left and right keys."""
         if self.over_pairs:
             return "scroll", ""
         if self.faced is not None:
@@ -369,12 +369,12 @@ class Patching(InsideView[ActivationsPatched]):
         return ("layer", "position") if self.answer is not None and self.failed is None else ("", "")
 
     def move_cursor(self, layers: int, columns: int) -> None:
-        """Look at another layer, or at another position; in the alignment at another token, or let it face another."""
+        """Look at another layer or position; in the alignment, at another token, or change its partner."""
         if self.over_pairs:
             self.view.action_move(-layers)
         elif self.faced is not None:
             self._place = place = clamp(self._place - layers, 0, len(self.path) - 1)
-            if columns:  # the first time the next one after the partner of the token before
+            if columns:  # an unaligned token begins with the place after the last partner before it
                 before = max((partner for own, partner in self.faced if own < place), default=-1)
                 now = dict(self.faced).get(place)
                 wanted = before + 1 if now is None else now + columns
@@ -385,18 +385,17 @@ class Patching(InsideView[ActivationsPatched]):
             self.cursor = self._at(answer)
 
     def change_source(self) -> None:
-        """Take the next source."""
         if self.source is not None:
             self._chosen = self.sources[(self.sources.index(self.source) + 1) % len(self.sources)]
             self.faced = self.cursor = None
 
     def change_part(self) -> None:
-        """Put in what another part returns."""
+        """Patch the next kind of part."""
         parts = [*NAMES]
         self.part = parts[(parts.index(self.part) + 1) % len(parts)]
 
     def follow_other(self, side: int, by: int) -> None:
-        """Follow another token: the one whose logit it is, or the one whose logit is taken off."""
+        """Change one of the two tokens: side 0 is the one whose logit is followed, side 1 the subtracted one."""
         both = self.telling
         if self.source is None or both is None or not self.live:
             return
@@ -407,7 +406,7 @@ class Patching(InsideView[ActivationsPatched]):
             self.followed = (both[0], new) if side else (new, both[1])
 
     def turn_facing(self) -> None:
-        """Show the alignment and change it; then put it in force."""
+        """Show the alignment to change it; if it is on show, put it in force."""
         if self.source is None or not self.live:
             return
         own, other = ([item.id for item in path] for path in (self.path, self.source_path))
@@ -420,7 +419,7 @@ class Patching(InsideView[ActivationsPatched]):
             self.faced = self.cursor = None
 
     def unface(self) -> None:
-        """Let the token at the cursor face none."""
+        """Leave the token at the cursor unaligned."""
         if self.faced is not None:
             self.faced = faced_with(self.faced, self._place, None)
 
@@ -461,7 +460,7 @@ class Patching(InsideView[ActivationsPatched]):
         if not self.live or self._reading or not self.path:
             return
         opened, first = self.timeline.prompts.opened, self.path[0]
-        # what the tokenizer puts before every text is not part of what is typed
+        # a special token that the tokenizer puts before every text is not typed
         added = opened is not None and first.special and not opened.text.startswith(first.text)
         text = "".join(item.text for item in self.path[added:])
         if len(text) > MOST_TYPED:
@@ -471,7 +470,7 @@ class Patching(InsideView[ActivationsPatched]):
         self.host.open(CounterfactualDialog(text, [item.id for item in self.path], lookup), self._read)
 
     def _read(self, text: str | None) -> None:
-        """Have another prompt read, and come back to the path on show."""
+        """Have the edited prompt read, and come back to the path on show."""
         if text is None:
             return
         client, timeline = self.host.controller.client, self.timeline
@@ -500,13 +499,13 @@ class Patching(InsideView[ActivationsPatched]):
         client.do(Prefill(text, False, echo=False), read)
 
 
-@lru_cache(maxsize=1)  # the same object while nothing changed
+@lru_cache(maxsize=1)  # the same object as long as nothing changes
 def restored(read: ActivationsPatched, layer: int, token: str) -> OfferedHeat:
-    """The share that each token restores at a layer, by its index.
+    """The share that each token restores at a layer.
 
     Args:
         read: All shares.
-        layer: The index.
+        layer: Index of the layer in the map.
         token: The last token, quoted.
     """
     what = Intervention(read.part, read.layers[layer]).label
@@ -519,12 +518,11 @@ def restored(read: ActivationsPatched, layer: int, token: str) -> OfferedHeat:
 
 
 def sources(timeline: Timeline, node: int) -> list[int]:
-    """The last tokens of the paths that activations may come from: first paths as long as that to a node, then other
-    prompts and ends.
+    """The last tokens of paths that can be sources: first those at the node's position, then other prompts and leaves.
 
     Args:
-        timeline: With the tree.
-        node: The end of the path that is changed.
+        timeline: Provides the tree and the prompts.
+        node: The end of the path that is patched.
     """
     tree, position = timeline.tree, timeline.tree.nodes[node].position
     own = {item.node for item in (*tree.path(node), *timeline.items)}
@@ -542,16 +540,16 @@ def sources(timeline: Timeline, node: int) -> list[int]:
 # ---- the counterfactual prompt ------------------------------------------------------------------
 
 MOST_CUT = 4096
-"""Tokens of an edited prompt that are compared with the path's while it is typed."""
+"""Maximum number of tokens of an edited prompt that are compared with the path's while it is typed."""
 
 
 class CounterfactualDialog(Dialog[str]):
     """Asks for a text to patch from.
 
     Args:
-        text: That of the path, which is edited.
+        text: The text of the path, to be edited.
         ids: The tokens of the path.
-        lookup: Asks the engine how the text is cut.
+        lookup: Asks the engine how the text is tokenized.
     """
 
     ACTIONS: ClassVar[ActionTable] = COUNTERFACTUAL_KEYS
@@ -569,24 +567,22 @@ class CounterfactualDialog(Dialog[str]):
         yield PieceList(both_ends=True, id="counterfactual-pieces")
 
     def begin(self) -> None:
-        """Begin at the end of the text: most prompts differ near to it."""
+        """Begin at the end of the text: most prompts differ near it."""
         super().begin()
         editor = self.query_one("#counterfactual-text", SafeTextArea)
         editor.load_text(self._text)
         editor.move_cursor(editor.document.end)
 
     def let_go(self) -> None:
-        """Wait for no answer any more."""
         self._lookup.drop()
 
     @property
     def typed(self) -> str:
-        """The text in the field."""
         return self.query_one("#counterfactual-text", SafeTextArea).text
 
     @on(TextArea.Changed)
     def _changed(self) -> None:
-        """Have the text cut again, a long one once no key was pressed for a moment."""
+        """Have the text tokenized again; a long one only after a moment without a key press."""
         if self._timer is not None:
             self._timer.stop()
         if len(self.typed) > SHORT:
@@ -621,8 +617,8 @@ def facing_words(own: Sequence[int], source: Sequence[int]) -> str:
     """The alignment of two paths in a sentence or two.
 
     Args:
-        own: The tokens of the path that is changed.
-        source: Those of the source.
+        own: Token ids of the path that is patched.
+        source: Token ids of the source.
     """
     first, _ = facing(own, source)
     if first == len(own) == len(source):
@@ -648,7 +644,7 @@ EXAMPLE = (
     PatchPair("Tom broke his toy. He was so", "Tom got a new toy. He was so"),
     PatchPair("Max was sick. He felt very", "Max won the big race. He felt very"),
 )
-"""The first text of the field: it shows the form."""
+"""The initial text of the field, which shows the format."""
 SHAPE = (
     "A pair on each line, or the name of a file of such lines. What the model computes for source "
     "is put into text. Compared is the logit of token, which source should favour, minus that of other; without these "
@@ -660,7 +656,7 @@ class PairsDialog(Dialog[tuple[PatchPair, ...]]):
     """Asks for a set of pairs.
 
     Args:
-        given: Those that were given last; none for the example.
+        given: The pairs that were given last; empty for the example.
     """
 
     ACTIONS: ClassVar[ActionTable] = PAIRS_KEYS

@@ -1,4 +1,4 @@
-"""Positions: how the position of a token is handled, what was tried, and the candidates before and after."""
+"""Positions: how the model uses a token's position, what was tried, and the candidates before and after."""
 
 from __future__ import annotations
 
@@ -71,18 +71,18 @@ class PositionsView(InsideView[PositionTried]):
         return f"What if {token} had another position"
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """The table as soon as one of its rows has an answer: the chosen one may have none."""
+        """See `InsideView`; the table is drawn as soon as any row has an answer, even if the chosen one has none."""
         known = next((answer for _, answer, _ in self._tried() if answer is not None), None)
         return self.draw(known, on, width, height) if known is not None else super()._draw(on, width, height)
 
     def draw(self, answer: PositionTried, on: Canvas, width: int, height: int) -> list[Row]:
-        """See `InsideView`; of any answer about the token."""
+        """See `InsideView`; any answer about the token will do."""
         rows = self._tried()
         instead = [noticed(self._instead(on))] if rows[self.row][1] is None else []
         return Painter(on).draw(view(rows, self.row, answer.use, instead), width, height)
 
     def _tried(self) -> list[Tried]:
-        """Every trial, with its answer if that passed its checks, and whether there will be none."""
+        """Every trial, with its answer if that passed its checks, and whether the trial failed."""
         rows: list[Tried] = []
         for trial in self._trials():
             key, _ = trial.question(self.node)
@@ -94,7 +94,6 @@ class PositionsView(InsideView[PositionTried]):
     # ---- keys -----------------------------------------------------------------------------------
 
     def turn_row(self, by: int) -> None:
-        """Look at another row."""
         self.row = max(0, min(len(self.offsets) + 1, self.row + by))
 
     @property

@@ -32,13 +32,13 @@ FIRST = 16
 
 Read = Callable[[Sequence[RaceStep], bool], list[float]]
 _TWO_FIGURES = 26
-"""Cells from which on a line holds two figures."""
+"""Cells from which a line has room for two figures."""
 _BARS = 3
-"""Lines from which on both sums have bars."""
+"""Lines from which both sums have bars."""
 _ROOMY = 6
-"""Lines from which on a lane has all its figures and its axis."""
+"""Lines from which a lane has all its figures and its axis."""
 TWO_CHARTS = 15
-"""Lines from which on a lane shows its sum too."""
+"""Lines from which a lane also shows its sum."""
 LEVELS = {True: 0.15, False: 0.75}
 """Colours of the lane with the cache, and of the one without."""
 ABOUT = "The same tokens twice, with the KV cache and without it: the time of each step, side by side."
@@ -49,7 +49,7 @@ LANES = (
 
 
 def columns(values: Sequence[float], total: int, width: int) -> list[float]:
-    """As many columns as belong to the steps so far; the last step is always in the last column.
+    """Values binned into the columns of the steps so far; the last step is always in the last of these.
 
     Args:
         values: One for each step so far, at least one.
@@ -77,7 +77,7 @@ RACE_KEYS = screen_table(
 
 
 class RaceView(View):
-    """Races; the session and its cache stay as they are. The timeline has the results of the last race."""
+    """Runs races; the session and its cache stay as they are. The timeline has the results of the last race."""
 
     TOOL: ClassVar[str] = "race"
     WHOLE: ClassVar[bool] = True
@@ -111,17 +111,17 @@ class RaceView(View):
 
     @property
     def race(self) -> RaceSoFar | None:
-        """The last race, live or recorded up to the place where the replay stands."""
+        """The last race, live or recorded up to the replay's present place."""
         return self.timeline.of(Measured).race
 
     @property
     def steps(self) -> list[RaceStep]:
-        """Its steps so far."""
+        """The race's steps so far."""
         return self.race.steps if self.race else []
 
     @property
     def last(self) -> int:
-        """Tokens to go to; in a replay those that were gone to."""
+        """Tokens to race to; in a replay, the recorded number."""
         return self.race.opened.last if self.recorded and self.race else self._asked
 
     @property
@@ -136,12 +136,12 @@ class RaceView(View):
 
     @property
     def over(self) -> bool:
-        """True if it reached its length."""
+        """True if the race reached its length."""
         return bool(self.steps) and self.tokens >= self.last
 
     @property
     def lengths(self) -> list[int]:
-        """The lengths that this model can go to."""
+        """The lengths within this model's context window."""
         facts = self.timeline.facts
         window = facts.context_window if facts else None
         return [each for each in LENGTHS if window is None or each <= window] or [window or LENGTHS[0]]
@@ -153,7 +153,7 @@ class RaceView(View):
         self.job.failures.clear()
 
     def lengthen(self, by: int) -> None:
-        """Go to another length, but not while it runs, nor to one that was passed already."""
+        """Race to another length; not during a race, and not to a length that was passed already."""
         if self.job.running:
             return
         allowed = [each for each in self.lengths if each >= self.tokens] or [self._asked]
@@ -174,7 +174,6 @@ class RaceView(View):
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
-        """Show everything, now."""
         self.set_class(not self.steps, "-empty")
         for cached, id in ((True, "#race-cached"), (False, "#race-uncached")):
             lane = self.query_one(id, DrawnPanel)

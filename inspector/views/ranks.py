@@ -1,4 +1,4 @@
-"""The ranks that compute a model together: what each holds, and the time of a step in compute and communication."""
+"""The ranks that compute a model together: each one's part of it, and a step's time in compute and communication."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def document(loaded: RanksLoaded | None, measured: RanksMeasured | None) -> Iter
     """All that is known of the ranks.
 
     Args:
-        loaded: How the model was divided; None in a recording that has the measurement alone.
+        loaded: How the model was divided; None in a recording that has only the measurement.
         measured: The last measurement; None before there is one.
     """
     latest = measured or loaded
@@ -103,7 +103,7 @@ RANKS_KEYS = screen_table(
 
 
 class RanksView(View):
-    """Shows what each rank holds, and measures a step on all of them; the session stays as it is."""
+    """Shows each rank's part of the model, and measures a step on all ranks; the session stays as it is."""
 
     TOOL: ClassVar[str] = "ranks"
     ACTIONS: ClassVar[ActionTable] = RANKS_KEYS
@@ -122,13 +122,12 @@ class RanksView(View):
         return self.timeline.of(Measured)
 
     def refusal(self) -> str:
-        """The sentence for a session of one process."""
+        """See `View.refusal`: a session of one process has no ranks."""
         if self.measured.ranks or self.measured.loaded:
             return ""
         return "No ranks were recorded up to here" if self.recorded else ALONE
 
     def show(self) -> None:
-        """Show everything, now."""
         latest = self.measured.ranks or self.measured.loaded
         title = f"{len(latest.ranks)} ranks" if latest is not None else ""
         self.query_one("#ranks-view", PageView).put(title, self._draw)
@@ -136,12 +135,12 @@ class RanksView(View):
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         loaded, ranks = self.measured.loaded, self.measured.ranks
-        if loaded is None and ranks is None:  # of another model
+        if loaded is None and ranks is None:  # another model was loaded
             return []
         return Painter(on).draw(document(loaded, ranks), width, height)
 
     def situation(self) -> str:
-        """The state of the measuring, and the keys that matter now."""
+        """The state of the measurement, and the keys that matter now."""
         if self.recorded:
             return self.needs_model
         if (failure := self.job.failure) is not None:

@@ -87,7 +87,7 @@ class RecordingActions(ToolActions):
             return alone(self.host.picture(view, f"{name} · {recording.title}"), recording.made)
         tool = next(each for each in self.host.tools if each.id == view.TOOL)
         views = [*exhibits_of(map(found, tool.exports), exported(recording))]
-        path = getattr(view, "path", ())  # of a view of one token
+        path = getattr(view, "path", ())  # only views about a token have one
         own = [each for each in views if path and each.node == path[-1].node]
         if not (text := views_csv(own or views)):
             raise PathError(f"{name} has no table now.", "Save it as a picture.")
@@ -98,7 +98,7 @@ class RecordingActions(ToolActions):
         self.host.open(SessionsDialog(), lambda saved: None if saved is None else self._show(saved.path))
 
     def on_disk(self) -> Iterator[Findable]:
-        """The sessions that are saved: each is shown as a recording."""
+        """The saved sessions; each opens as a recording."""
         if self.host.playback is None:
             return
         keys = key_for("sessions")
@@ -126,7 +126,7 @@ class RecordingActions(ToolActions):
 
 WHAT = ("session", "this view, a picture", "this view, a table")
 ENDS = ("trace.zst", "svg", "csv")
-"""The things to save, and the ends of the files' names."""
+"""What can be saved, and the file name extension of each."""
 ViewFile = tuple[str, Callable[[str], str]]
 VIEW_HELP = ("", "The view as it stands, as SVG.", "The tables of the view, as CSV for a spreadsheet.")
 
@@ -135,11 +135,11 @@ class SaveAsDialog(PathDialog[str]):
     """Asks for a path and writes there; an existing file is replaced on the second request. Returns the answer.
 
     Args:
-        playback: Has what to save.
-        client: Has the kept rows of logits added to the entries; None if none are kept.
-        row: Bytes of one row at most.
-        view: Name of the open view, which can be saved, too, and what makes the contents of its file, given the end
-            of the name; None for none.
+        playback: Provides the entries to save.
+        client: Asks the engine for the kept logits; None if there is no live session.
+        row: Maximum bytes of one row of logits.
+        view: Name of the open view, and a function that makes the contents of its file, given the extension; None if
+            no view is open.
     """
 
     ACTIONS: ClassVar[ActionTable] = dialog_table("While something is saved", *fields(), told=False)
@@ -156,7 +156,7 @@ class SaveAsDialog(PathDialog[str]):
         self._playback, self._client, self._row, self._view = playback, client, row, view
         self._names = [name, *([re.sub(r"\W+", "-", view[0].lower())] * 2 if view is not None else [])]
         self._stop: Event | None = None
-        """Set to give up the logits that are read or the file that is written; None while there is neither."""
+        """Set to stop reading logits or writing the file; None while neither is under way."""
 
     def body(self) -> Iterable[Widget]:
         field, remark = super().body()
@@ -187,7 +187,7 @@ class SaveAsDialog(PathDialog[str]):
 
     @property
     def _what(self) -> int:
-        """Place of what is saved in `WHAT`."""
+        """Index in `WHAT` of what is saved."""
         return self.query_one("#save-what", Choice).chosen if self._view is not None else 0
 
     @property
@@ -195,7 +195,7 @@ class SaveAsDialog(PathDialog[str]):
         return self._client is not None and self.query_one("#save-logits", Choice).chosen == 1
 
     def let_go(self) -> None:
-        """Give up a file that is half written, also if the program ends, and wait for logits no more."""
+        """Stop reading logits or writing the file, also if the program ends."""
         if self._stop is not None:
             self._stop.set()
 
@@ -289,7 +289,7 @@ class SessionsDialog(LinesDialog[SavedSession]):
 
     def _show(self, listed: Sequence[SavedSession]) -> None:
         others = (at for at, each in enumerate(listed) if each.peek is not None and not each.peek.in_use)
-        self.put(listed, next(others, 0))  # the session that is open comes first, and is of no use here
+        self.put(listed, next(others, 0))  # the open session comes first, but can't be opened again
         self.say(with_keys(SESSIONS_HELP if listed else NO_SESSIONS))
 
     def possible(self, choice: SavedSession) -> bool:
@@ -307,4 +307,4 @@ def line(saved: SavedSession, width: int) -> Content:
     left = f"{when}  {pad(visible(saved.peek.model), 14)}  {pad(counted(saved.tokens, 'token'), 14, True)}  "
     parts = ("open" if saved.peek.in_use else "", saved.made, visible(saved.peek.user_message))
     prompt = truncate_words(" · ".join(filter(None, parts)), max(0, width - len(left)))
-    return Content(truncate(left, width) + prompt)  # in the ink of the row, highlighted too
+    return Content(truncate(left, width) + prompt)  # unstyled: it takes the row's ink, also when highlighted

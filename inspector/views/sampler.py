@@ -51,16 +51,16 @@ from inspector.widgets.charts import ruler
 
 _MARK, _LEAST_TOKEN, _MOST_TOKEN = 3, 12, 40
 _STRIP_FROM = 9
-"""Rows from which the settings have one while nothing is turned."""
+"""Rows from which the row of settings is shown while the temperature isn't turned."""
 _LEAST_ROWS = 4
-"""Rows that the table has at least."""
+"""Minimum rows of the table."""
 _ID = attrgetter("id")
 ADVICE = "{recall} computes them again."
 LISTED = (
     "A server sent this token: how its sampler took it isn't known.",
     "With the model it is computed again.",
 )
-"""Shown instead of the stages if a server's reply is all there is."""
+"""Shown instead of the stages for a token that is known only from a server's reply."""
 REPLAY_ADVICE = "{go_live} continues live."
 SYNONYMS = {
     "temp": "temp, randomness, less random, more random, creativity, creative, greedy, deterministic",
@@ -76,9 +76,9 @@ SYNONYMS = {
     "logit_bias": "ban a token, bias a token, forbid a token, ban a word, forbid a word",
     "sampler_order": "order of the stages, order of llama.cpp, order of transformers",
 }
-"""Other names of settings, with commas between."""
+"""Other names of settings, separated by commas."""
 GRID, COARSE, FROM = 0.05, 0.1, 2.0
-"""A press turns the temperature by the first, and by the second from the third on."""
+"""A key press turns the temperature by `GRID`, and from `FROM` on by `COARSE`."""
 NOT_HERE = "This token is part of the prompt: nothing was drawn, and no temperature changes it"
 NO_ROW = "The logits of this token were not recorded: no other temperature can be tried on it. {go_live} continues live"
 TAKEN = "{sampler.apply} belongs to the lesson now. {sampling} opens all settings"
@@ -98,16 +98,16 @@ TRIED = (
 
 
 def turned(temp: float, by: int) -> float:
-    """A temperature a press further: the next multiple of the step.
+    """The temperature after a key press: the next multiple of the step.
 
     Args:
-        temp: Now.
+        temp: The temperature before.
         by: 1 for warmer, -1 for cooler.
     """
     step = COARSE if temp > FROM or (temp == FROM and by > 0) else GRID
     place = temp / step
     near = round(place)
-    if abs(place - near) > 1e-6:  # between two of them
+    if abs(place - near) > 1e-6:  # between two multiples
         near = math.floor(place) if by > 0 else math.ceil(place)
     return min(BY_NAME["temp"].high, max(0.0, round((near + by) * step, 2)))
 
@@ -129,14 +129,14 @@ class OfSecond(Struct, frozen=True):
 
 
 class StripPart(NamedTuple):
-    """A part of the row."""
+    """A part of the row of settings."""
 
     ink: str
     text: str
     action: str = ""
-    """Id of what a click does; empty for nothing."""
+    """Id of the action that a click runs; empty for none."""
     short: str = ""
-    """The text with less room; empty for none."""
+    """A shorter text if there is less room; empty for none."""
 
 
 class SettingsStrip(Struct, frozen=True):
@@ -147,14 +147,14 @@ class SettingsStrip(Struct, frozen=True):
     turned: Settings | None = None
     """The settings with the turned temperature; None if it isn't turned."""
     at: int | None = None
-    """Number of the older step from which they would be applied; None at the tip."""
+    """Number of the earlier step from which they would apply; None at the end of the path."""
     lacking: str = ""
-    """Why the token on show has no answer; printable."""
+    """Why the token on show has no answer; printable, empty if it has one."""
     recorded: bool = False
     """True if nothing can be applied, since no model is loaded."""
 
     def parts(self, used: Settings | None) -> list[StripPart]:
-        """Its parts, the most important first.
+        """The parts of the row, the most important first.
 
         Args:
             used: The settings that the token on show was, or will be, picked with.
@@ -182,7 +182,7 @@ class SettingsStrip(Struct, frozen=True):
         return [part for part in parts if part.text]
 
     def row(self, used: Settings | None, width: int, ink: Callable[[str], Style]) -> Row:
-        """As many parts as fit in `width` cells, in their order, in named inks; the first always."""
+        """As many parts as fit into `width` cells, in order and in named inks; always the first."""
         row: Row = []
         for part in self.parts(used):
             lead = "  " if row else ""
@@ -205,7 +205,7 @@ def _degrees(settings: Settings) -> str:
 
 
 class SamplerPanel(PanelCanvas, can_focus=True):
-    """One row a candidate, one column a stage, and the draw on top."""
+    """A row for each candidate, a column for each stage, and the draw on top."""
 
     CONCEALED_BY = ("picked", "probabilities")
     NAME = "Why this token"
@@ -229,11 +229,11 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         """Show the sampler's work at the selected slot.
 
         Args:
-            timeline: What is known.
+            timeline: The timeline on show.
             used: The settings that the slot was, or will be, picked with.
             highlighted: The candidate that Enter takes.
-            strip: What is said of the settings; None for nothing.
-            second: The second model's part, shown instead of the session's model; None for that one.
+            strip: The row of settings; None to leave it out.
+            second: The sampler's work on the second model's distribution; None to show the session's model's.
         """
         self._strip, self._second, self._used = strip, second, used
         self._highlighted = highlighted.id if highlighted else None
@@ -296,8 +296,8 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         return [*above, *table_rows, *below]
 
     def _above(self, timeline: Timeline, view: Reason, width: int, height: int, most: int) -> list[Row]:
-        """Sentences, as many as there is room for, and the ruler in what they leave of `height`; the first one whole,
-        before all but the least of the table."""
+        """As many sentences as fit, and the ruler in the rest of `height`. The first sentence may take up to `most`
+        rows."""
         if self._second is not None:
             texts = [_compared(timeline.distribution, view.distribution), *view.sentences()]
         else:
@@ -333,7 +333,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         distribution, muted = view.distribution, self.ink("muted")
         self._first = first + len(head)
         self._places = self._in_sight(view, min(len(distribution.candidates), height - len(head) - 1))
-        # the rest of the vocabulary in one row, and what has no room
+        # one row for the rest of the vocabulary and the candidates out of sight
         hidden = set(range(len(distribution.candidates))) - set(self._places)
         others = scales.count(distribution.others + len(hidden))
         label = f"{others} others"
@@ -349,8 +349,8 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         return [*head, *self._rows(view, kept, token, width), rest]
 
     def _in_sight(self, view: Reason, rows: int) -> list[int]:
-        """Places of the candidates that get a row: some around the highlighted one, always those picked or taken; while
-        one of these is highlighted, the best ones."""
+        """Indices of the candidates that get a row: some around the highlighted one, and always the picked and the
+        taken one; if one of these two is highlighted, the best ones."""
         ids = list(map(_ID, view.distribution.candidates))
         if rows <= 0:
             return []
@@ -370,14 +370,14 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         muted, strong = self.ink("muted"), self.ink("strong")
         label = f"+{scales.counted(missing, 'stage')}" if missing else ""
         if missing and (self._strip is not None or self.timeline is None or self.timeline.trial is None):
-            label += f": {key_for('enlarge')}"  # which the form of settings would take as a letter
+            label += f": {key_for('enlarge')}"  # not while the settings form is open: it takes letters
         cut = "probability removed" if token > 19 else "removed"
         names = ((label, self.ink("warn")), ("tokens kept", muted), (cut, muted), ("value", muted))
         rows: list[Row] = [[Segment(" " * _MARK + pad(name, token), ink)] for name, ink in names]
         for column in kept:
             cuts = column.removed > 0
             removed = "" if column.name in (LOGIT, MODEL, FINAL, NOW) else "0"
-            if cuts:  # in as few cells as a column has
+            if cuts:  # short enough for a column
                 share = f"{column.removed:.1%}"[:-1].removesuffix(".0")
                 removed = "<0.1 %" if column.removed < 0.0005 else f"{share} %"
             kept_words = "" if column.kept is None else scales.count(column.kept)
@@ -392,8 +392,8 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         return rows if any(column.setting for column in kept) else rows[:3]
 
     def _rows(self, view: Reason, kept: Sequence[TableColumn], token: int, width: int) -> list[Row]:
-        """A row for each candidate in sight: its marks, its text, and its numbers; from where it fell out on, the name
-        of the stage."""
+        """A row for each candidate in sight: its marks, its text, and its numbers; if a stage removed it, the name of
+        that stage instead of further numbers."""
         earlier, accent = earlier_of(view), self.ink("accent")
         rows: list[Row] = []
         for place in self._places:
@@ -497,10 +497,10 @@ def _value(name: str, value: object) -> str:
 
 
 def trial_summary(timeline: Timeline, room: int = 1000) -> str:
-    """A count of the steps that the tried settings would have picked otherwise; empty if none are tried.
+    """A count of the steps that the tried settings would have picked differently; empty if none are tried.
 
     Args:
-        timeline: What is known.
+        timeline: The timeline on show.
         room: Cells available.
     """
     if (trial := timeline.trial) is None:
@@ -540,14 +540,14 @@ class SamplerActions(ToolActions):
         self._asks = False
         """True if the form is open."""
         self._slot: int | None = None
-        """The slot selected before, None for the tip."""
+        """The slot that was selected when the form was opened; None for the end of the path."""
         self.presets = Presets()
         self._second = Replies(self.controller.client, Explained)
         """Answers about the second model; a recording has none."""
         self.controller.client.listen(self._loaded, ModelFacts)
 
     def _loaded(self, _: Record) -> None:
-        """A model was loaded: an open form has its settings, but for those that were typed."""
+        """Give an open form the settings of a newly loaded model, except for what was typed."""
         if not self._asks:
             return
         from inspector.views.sampling_dialog import SamplingDialog
@@ -567,7 +567,7 @@ class SamplerActions(ToolActions):
         """Ask for sampling settings, and show what they would have picked as they are typed.
 
         Args:
-            field: Name of the one to begin with; empty for the first.
+            field: Name of the setting to begin with; empty for the first.
         """
         from inspector.views.sampling_dialog import SamplingDialog
 
@@ -590,19 +590,19 @@ class SamplerActions(ToolActions):
 
     @property
     def can_turn(self) -> bool:
-        """True if the keys turn it: the panel is the current one, or it is turned already, and nothing runs."""
+        """True if the keys turn the temperature: the panel is current or it is turned already, and nothing runs."""
         here = self.host.arrangement.current == "sampler" or self.turning
         rests = self.timeline.phase is Phase.READY and not self.controller.transport.running
         return here and "sampler" in self.host.shown and rests
 
     @property
     def _lesson_applies(self) -> bool:
-        """True if a lesson takes the key that applies."""
+        """True if a lesson uses the key that would apply the settings."""
         narration = self.host.narrator.narration() if self.host.narrator is not None else None
         return narration is not None and not narration.keys.isdisjoint(names_of("sampler.apply"))
 
     def turn(self, by: int) -> None:
-        """Turn the temperature a step, and show what it would make of the token on show; nothing is applied."""
+        """Turn the temperature by a step, and show what it would pick at the token on show; nothing is applied."""
         timeline, setup, trial = self.timeline, self.controller.setup, self.timeline.trial
         if refused := self._refusal(timeline):
             self.host.answer(refused)
@@ -620,7 +620,7 @@ class SamplerActions(ToolActions):
         return with_keys(TAKEN) if self._lesson_applies else ""
 
     def apply(self) -> None:
-        """Go on with the temperature as it is turned."""
+        """Continue with the turned temperature."""
         trial = self.timeline.trial
         if trial is not None and trial.settings == self.controller.setup.settings:
             self._discard(STAYS)
@@ -628,7 +628,7 @@ class SamplerActions(ToolActions):
             self._end(trial.settings)
 
     def stop(self) -> bool:
-        """Escape discards what was turned."""
+        """Discard the turned temperature; returns whether there was one."""
         if not self.turning:
             return False
         self._discard()
@@ -652,7 +652,7 @@ class SamplerActions(ToolActions):
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
-        """Show the sampler, if it is on screen, and ask what it lacks."""
+        """Show the sampler, if it is on screen, and ask for what it lacks."""
         queries, timeline = self.controller.queries, self.timeline
         if not self._asks and self.turning and not (self.can_turn and not self._lesson_applies):
             queries.try_out(timeline, None)  # a run began, say, or the panel was left
@@ -664,7 +664,7 @@ class SamplerActions(ToolActions):
             self.host.panel(SamplerPanel).show(timeline, used, highlighted, strip, second)
 
     def _ask(self) -> bool:
-        """Ask what the sampler lacks, if it is on show; returns whether it is."""
+        """Ask for what the sampler lacks, if it is on show; returns whether it is."""
         queries = self.controller.queries
         queries.watching = self.host.arrangement.dialog == "sampler" or "sampler" in self.host.shown
         queries.ask(self.timeline)
@@ -689,11 +689,11 @@ class SamplerActions(ToolActions):
         return OfSecond(looked.title, self._second.get(about), why)
 
     def other_word(self) -> str:
-        """The word for the key that explains the other one of two models, while the sampler is on screen."""
+        """The word for the key that shows the other model's stages, while the sampler is on screen."""
         return self.timeline.of(SecondModelSoFar).other_word if "sampler" in self.host.shown else ""
 
     def other_model(self) -> None:
-        """Explain the other one of two models."""
+        """Show the stages of the other model."""
         if not self.timeline.of(SecondModelSoFar).switch():
             self.host.answer(with_keys("No second model is open: {second_model} opens one"))
         elif "sampler" in self.host.shown:
@@ -707,7 +707,7 @@ class SamplerActions(ToolActions):
         self.host.answer()
 
     def look(self, what: str, by: int) -> None:
-        """Look elsewhere while settings are typed, or have dropped logits computed again.
+        """Look at another token while settings are typed, or compute dropped logits again.
 
         Args:
             what: `walk`, `differing` or `recall`.
@@ -724,7 +724,7 @@ class SamplerActions(ToolActions):
             self.host.answer()
 
     def _end(self, settings: Settings | None) -> None:
-        """Apply the settings; or, if they were discarded, restore those before and the selected slot."""
+        """Apply the settings; if they were discarded, stop trying them and restore the selected slot."""
         self._asks = self.awake = False
         self.host.arrangement.dialog = ""
         if settings is not None and not self.controller.transport.recorded:

@@ -54,10 +54,10 @@ _ORDER = [each for title in GROUPS for each in grouped(FIELDS, title)]
 
 
 class SamplingDialog(SettingsDialog[Settings]):
-    """Asks for sampling settings, which are tried when all of them are right.
+    """Asks for sampling settings, which are tried whenever all of them are valid.
 
     Args:
-        own: Is given the settings as they are typed, and looks elsewhere meanwhile.
+        own: Tries the settings as they are typed, and selects other tokens meanwhile.
         settings: The initial values.
         first: Name of the setting to begin with; empty for the first one.
     """
@@ -73,7 +73,7 @@ class SamplingDialog(SettingsDialog[Settings]):
         rows = {each.name: FormRow(each) for each in FIELDS}
         rows["logit_bias"].token_id = self._token_id
         self._tokens: dict[str, int | SettingsError | None] = {}
-        """Tokens of the texts in the biases, or why there is none; None while that is looked up."""
+        """By text of a bias: its token, or why it has none; None while it is looked up."""
         self.preset, self.save_as = FormRow(PRESET, (AS_SET,)), FormRow(SAVE_AS, placeholder="a name, then ⏎")
         groups = [(title, [rows[each.name] for each in grouped(FIELDS, title)]) for title in GROUPS]
         groups = [("", [self.preset]), *groups, ("", [self.save_as])]
@@ -85,7 +85,7 @@ class SamplingDialog(SettingsDialog[Settings]):
         self._typed = settings
         """The settings that were typed last, without a preset."""
         self._doomed = ""
-        """Preset that a second `delete` takes away."""
+        """Preset that a second `delete` deletes; empty for none."""
 
     def begin(self) -> None:
         """Begin in the row that was asked for."""
@@ -106,7 +106,7 @@ class SamplingDialog(SettingsDialog[Settings]):
         self.entitle()
 
     def rebase(self, settings: Settings) -> None:
-        """Begin with other settings, but for what was typed."""
+        """Begin with other settings, but keep what was typed."""
         typed = {name: value for name, (_, value) in differences(self.settings, self._typed).items()}
         self.settings, self._typed = settings, replace(settings, **typed)
         if self.is_mounted:  # else it begins with them
@@ -152,7 +152,7 @@ class SamplingDialog(SettingsDialog[Settings]):
             self.edited("logit_bias")
 
     def read(self) -> Settings | None:
-        """Read all rows, and try the settings when they are right; else say in the status line what is wrong."""
+        """Read all rows, and try the settings if they are valid; otherwise say in the status line what is wrong."""
         if (settings := super().read()) is not None:
             self._own.attempt(settings)
         else:
@@ -165,7 +165,7 @@ class SamplingDialog(SettingsDialog[Settings]):
     def edited(self, name: str) -> None:
         """Try the settings, with the values of a preset if one was chosen."""
         if not self.is_current or name == SAVE_AS.name:
-            return  # a late message of a change that was applied or discarded tries nothing
+            return  # a late message, after the settings were applied or discarded
         if name == PRESET.name:
             self._doomed, name = "", self._chosen
             self._say("")
@@ -178,7 +178,7 @@ class SamplingDialog(SettingsDialog[Settings]):
     # ---- presets ----------------------------------------------------------------------------
 
     def _relabel(self) -> None:
-        """Show the presets there are, and the one that is just what was typed; `as set` if none is."""
+        """Show the presets, and the one that equals the typed settings; `as set` if none does."""
         words = (AS_SET, *map(visible, self.presets.names))
         chosen = ("", *self.presets.names).index(self.presets.matching(self._typed))
         if (words, chosen) != (self.preset.words, self.preset.chosen):
@@ -191,7 +191,7 @@ class SamplingDialog(SettingsDialog[Settings]):
         return ("", *self.presets.names)[self.preset.chosen]
 
     def _say(self, text: str, wrong: bool = False) -> None:
-        """Show a remark on the presets: at the row that saves one, if it is highlighted, or else at the row of all."""
+        """Show a remark at the row that saves a preset, if that is highlighted, or else at the row of presets."""
         here = self.save_as if self.form.highlighted is self.save_as else self.preset
         for row in (self.preset, self.save_as):
             ink = "$text-error" if wrong else "$ink-muted"
@@ -234,6 +234,6 @@ class SamplingDialog(SettingsDialog[Settings]):
     # ---- leaving ----------------------------------------------------------------------------
 
     def look(self, what: str, by: int) -> None:
-        """Look at another token meanwhile, or have dropped logits computed again."""
+        """Look at another token, or compute dropped logits again."""
         self._own.look(what, by)
         self.entitle()

@@ -1,4 +1,4 @@
-"""A page of the attention: why a head looks at a key, and what its score is made of, as bars around zero."""
+"""A page of attention: why a head looks at a key, with the parts of the score as bars around zero."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
 
 TEXT_ROWS = 6
-"""Rows of the text at most, its frame included."""
+"""Maximum rows of the text, its frame included."""
 
 
 SCORES_KEYS = look_table(
@@ -68,20 +68,20 @@ class ScoresView(InsideView[ScoreRead]):
     def __init__(self, host: MainScreen) -> None:
         super().__init__(host, Replies(host.controller.client, ScoreRead))
         self._head: tuple[int | None, int | None] = None, None
-        """The layer and the head that were chosen, from 0; None for those that the engine finds."""
+        """The chosen layer and head, from 0; None to let the engine choose."""
         self._keys: tuple[int | None, int | None] = None, None
-        """The places in the path of the chosen key and of the one that it is compared with."""
+        """Indices in the path of the chosen key and of the one that it is compared with."""
         self._keys_at = self.node
-        """The token at which these were chosen."""
+        """The token at which these keys were chosen."""
         self.order: list[int] = []
-        """The keys of the answer by their places in the path, the heaviest first. This and what follows: see `look`."""
+        """Indices in the path of the answer's keys, the heaviest first. `look` sets this and the next two."""
         self.key: int | None = None
-        """The key that is looked at, by its place in the path; None until one is known."""
+        """The key that is looked at, by its index in the path; None until one is known."""
         self.against: int | None = None
         """The key that it is compared with; None for the mean of all."""
 
     def point(self, *place: int) -> None:
-        """Choose a head of a layer; of a layer alone the head that looks most at one token."""
+        """Choose a layer and a head, from 1; without a head, the one that looks most at one token."""
         layer, *head = place
         self._head = layer - 1, head[0] - 1 if head else None
 
@@ -93,7 +93,7 @@ class ScoresView(InsideView[ScoreRead]):
     # ---- asking ---------------------------------------------------------------------------------
 
     def question(self) -> tuple[Hashable, Command]:
-        """See `InsideView`; in a recording about another head of the token, if it hasn't the chosen one."""
+        """See `InsideView`; in a recording without the chosen head, about another head of the token."""
         layer, head = self._head
         if not self.live and not self.answers.get((self.node, layer, head)):
             known = [key[1:] for key in self.answers.keys if isinstance(key, tuple) and key[0] == self.node]
@@ -162,7 +162,7 @@ class ScoresView(InsideView[ScoreRead]):
         self._head = layer, (head + by) % heads
 
     def turn_key(self, by: int) -> None:
-        """Look at the key that is the next lighter one, or heavier."""
+        """Look at the next lighter key, or the next heavier one."""
         if self.key is not None:
             self._keys = neighbor(self.order, self.key, by), self._keys[1]
 
@@ -177,14 +177,14 @@ class ScoresView(InsideView[ScoreRead]):
         self._keys = self._keys[0], None
 
     def choose_token(self, place: int) -> None:
-        """Look at a token that was clicked as a key, if the head's weight on it is kept."""
+        """Look at a clicked token as a key, if the head's weight on it is in the answer."""
         if (answer := self.answer) is not None and place in answer.keys:
             self._keys = place, self._keys[1]
         else:
             self.say("The head's weight on that token is not recorded: click one with a number under it")
 
     def goes_to(self, action: str) -> None:
-        """The view of attention opens on the head."""
+        """Open the view of attention on the head."""
         if action == "attention":
             layer, head = self._now
             self.host.point(action, layer + 1, head + 1)

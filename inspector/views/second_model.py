@@ -62,16 +62,16 @@ if TYPE_CHECKING:
 # ---- the text, colored by how far the two are apart ---------------------------------------------
 
 FLIP = "≠"
-"""Under a token before which the two have different top tokens."""
+"""The mark under a token before which the two models have different top tokens."""
 TITLED = 6
-"""Cells of a frame's line beside its title."""
+"""Cells of a frame's top line that its title can't use."""
 SLIM = 54
 """Cells of the answer below which the legend in the frame has no room for the unit."""
 LISTED = 10
 LOW = 16
-"""Lines of a screen below which there is no room for the list of the largest."""
+"""Lines of a screen below which there is no room for the list of the largest differences."""
 NARROW = 24
-"""Cells from which on a list has room for the ranks of the other model."""
+"""Cells from which a list has room for the ranks of the other model."""
 WORD = re.compile(r"\s*\S+|\s+")
 
 
@@ -82,7 +82,7 @@ class Coloring(Struct, frozen=True):
     unit: str
     value: Callable[[LockstepSpan], float | None]
     steps: tuple[float, ...]
-    """Sizes from which on a token has the next color."""
+    """Sizes from which a token has the next color."""
     form: str
     """The format of the number."""
 
@@ -92,7 +92,7 @@ class Coloring(Struct, frozen=True):
         return math.nan if value is None else value
 
     def step(self, span: LockstepSpan | None) -> int:
-        """The heat of a span, 0 to 5."""
+        """The color step of a span, 0 to 5."""
         return sum(abs(self.number(span)) >= edge for edge in self.steps)
 
     def written(self, span: LockstepSpan | None) -> str:
@@ -110,7 +110,7 @@ COLORINGS = (
     Coloring("change of rank", "B − A", lambda span: span.rank_change, (1, 2, 5, 20, 100), "+.0f"),
 )  # fmt: skip
 BY_BYTES = 1
-"""The only one that models with different tokens have."""
+"""Index of the only coloring for models with different tokens."""
 
 
 # ---- the view -----------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ SECOND_MODEL_KEYS = screen_table(
 
 
 class SecondModelView(View):
-    """Shows the path as two models see it, and has the second one opened and read."""
+    """Shows the path as two models see it; opens the second model, and has it read the path."""
 
     TOOL: ClassVar[str] = "second_model"
     ACTIONS: ClassVar[ActionTable] = SECOND_MODEL_KEYS
@@ -192,12 +192,12 @@ class SecondModelView(View):
         self._against: OpenLockstep | None = None
         """The second model that was chosen last."""
         self._fingerprint: str | None = None
-        """The fingerprint of the first model that it was chosen with."""
+        """The fingerprint of the first model at that time."""
         self._asked: tuple[LockstepOpened, int] | None = None
         """The last question: it isn't asked again if it failed."""
 
         self._stopped = False
-        """True if the last one was stopped while it was loading."""
+        """True if loading the last second model was stopped."""
         self._measure = 0
         self._ways = False
         """True if the two continuations are shown, once they are known."""
@@ -211,14 +211,14 @@ class SecondModelView(View):
             yield DrawnPanel(id="second-model-second")
 
     def begin(self) -> None:
-        """Show the legend in the colors of each theme."""
+        """Draw the legend again when the theme changes."""
         self.watch(self.app, "theme", self.changed, init=False)
 
     # ---- the second model -----------------------------------------------------------------------
 
     def _receive(self, record: Record) -> None:
-        """Open the second model again if the first one is loaded again; read again what was drawn again; show the notes
-        of one that is open now."""
+        """Open the second model again if the first one is loaded again; read the path again if tokens were drawn again;
+        show the notes of a newly opened model."""
         match record:
             case Resampled():
                 self._asked = None
@@ -240,11 +240,11 @@ class SecondModelView(View):
 
     @property
     def opening(self) -> Request[OpenLockstep] | None:
-        """The request by which a second model is being loaded."""
+        """The request that is loading a second model, if any."""
         return next(iter(self.controller.client.under_way(OpenLockstep)), None)
 
     def _read(self) -> None:
-        """Have the rest of the path on show read."""
+        """Have the second model read the rest of the path on show."""
         timeline, opened = self.timeline, self.opened
         if self.recorded or opened is None or not timeline.items or timeline.prompts.reading:
             return
@@ -262,7 +262,6 @@ class SecondModelView(View):
 
     @property
     def opened(self) -> LockstepOpened | None:
-        """The second model."""
         return self.found.opened
 
     @property
@@ -287,7 +286,7 @@ class SecondModelView(View):
 
     @property
     def here(self) -> LockstepSpan | None:
-        """The span at the cursor; at the token to come both distributions there."""
+        """The span at the cursor; at the end of the path, the two distributions there."""
         return self.found.at(self.timeline.items, self.timeline.slot)
 
     @property
@@ -304,7 +303,7 @@ class SecondModelView(View):
         return self.found.ways.get(self.timeline.before) if self._ways else None
 
     def show(self) -> None:
-        """Show everything, now; have read what isn't known."""
+        """Show everything, now; have the second model read what isn't known yet."""
         self._read()
         timeline, measure, width = self.timeline, self.measure, self.area.width
         instead, largest = self._instead(), self.query_one("#second-model-largest", DrawnPanel)
@@ -363,7 +362,7 @@ class SecondModelView(View):
         return rows
 
     def _differing(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """The tokens at which the two differ most, in one line: as many as there is room for."""
+        """The tokens at which the two models differ most, as many as fit into a line."""
         row: Row = [Segment(f"differ most ({key_for('second_model.largest')}): ", on.ink("muted"))]
         room = width - row[0].cell_length
         for slot, span in self.largest:
@@ -477,12 +476,10 @@ class SecondModelView(View):
     # ---- keys -------------------------------------------------------------------------------------
 
     def walk(self, by: int) -> None:
-        """Look at another token."""
         self.timeline.walk(by)
         self._moved()
 
     def look_at(self, slot: int | None) -> None:
-        """Look at a token."""
         self.timeline.select(slot)
         self._moved()
 
@@ -491,7 +488,6 @@ class SecondModelView(View):
         self.host.changed()
 
     def change_measure(self) -> None:
-        """Color by the next measure."""
         if self.by_bytes:
             self.say("The two models have different tokens: only their logprobs can be compared")
         else:
@@ -506,7 +502,7 @@ class SecondModelView(View):
             self.say(f"At no {'later' if by > 0 else 'earlier'} token do the top tokens differ")
 
     def go_to_largest(self) -> None:
-        """Go to the largest of what the text is coloured by; from one of the list to the next largest."""
+        """Go to the token with the largest value of the measure; from one of the list, to the next largest."""
         if slots := [slot for slot, _ in self.largest]:
             here = slots.index(self.timeline.slot) if self.timeline.slot in slots else -1
             self.look_at(slots[(here + 1) % len(slots)])
@@ -519,7 +515,7 @@ class SecondModelView(View):
             self.look_at(slot)
 
     def follow_first(self) -> None:
-        """Append the first model's pick; at an older token walk one forward."""
+        """Append the first model's pick; at an earlier token, go one forward."""
         if not self._lacks():
             self.say(self.controller.transport.step())
 
@@ -535,7 +531,7 @@ class SecondModelView(View):
             self.job.start(FollowSecond(self.timeline.before))
 
     def part(self) -> None:
-        """Let each continue on its own from the cursor, or show the candidates again."""
+        """Let each model continue on its own from the cursor, or show the candidates again."""
         self._ways = self.way is None
         if not self._ways or self.way is not None:
             return
@@ -545,8 +541,7 @@ class SecondModelView(View):
             self.job.start(PartWays(self.timeline.before))
 
     def branch(self) -> None:
-        """Leave, take the two continuations on show as branches of the session's tree, and have them compared; ask for
-        a second model where there is none."""
+        """Make branches of the two continuations on show, and compare them; without a second model, ask for one."""
         if self.unopened:
             self.ask_model()
         elif (way := self.way) is None:
@@ -564,13 +559,13 @@ class SecondModelView(View):
             self.host.answer("Both continuations become branches of the tree")
 
     def _compare_ways(self, way: WaysParted, parted: int) -> None:
-        """Take both continuations as branches, A's last, so that the session is there; then compare them."""
+        """Make branches of both continuations, A's last so that the session is on it; then compare them."""
 
         def taken(request: Request[Take]) -> None:
             if any(each.cancelled or each.failure for each in (first, request)):
                 return
             path = [item.node for item in self.timeline.items]
-            if way.node in path:  # of the branches, the one that diverges there
+            if way.node in path:  # so that the branch that diverges there is compared
                 self.timeline.select(path.index(way.node) + 1 + parted)
             self.host.press("compare")
 
@@ -578,7 +573,6 @@ class SecondModelView(View):
         self.controller.client.do(Take(way.node, way.ids), taken)
 
     def ask_model(self) -> None:
-        """Ask for the second model."""
         if why := self.controller.transport.bound:
             self.say(why)
             return
@@ -607,7 +601,7 @@ class SecondModelView(View):
 
         Args:
             second: 1 for the second model, 0 for the session's.
-            action: Of the main screen.
+            action: Id of an action of the main screen.
         """
         if self._lacks():
             return
@@ -636,14 +630,14 @@ class SecondModelView(View):
             super().back()
 
     def leave(self) -> None:
-        """Leave; what is under way stops, but a second model that is loading."""
+        """Leave; stop what is under way, except loading a second model."""
         if self.opening is None and self.job.stop():
             self._asked = None  # the next opening asks again
         self.dismiss()
 
 
 def _way_rows(on: Canvas, ways: WaysParted, second: bool, width: int) -> list[Row]:
-    """The continuation of one model: in plain ink the part that both have."""
+    """The continuation of one model; what both have is in plain ink."""
     wrap = Wrap(width - 1)
     texts = ((each.other_text if second else each.text, each.same) for each in ways.parts)
     parts = [(word, same) for text, same in texts for word in WORD.findall(text)]
@@ -660,7 +654,7 @@ def _way_rows(on: Canvas, ways: WaysParted, second: bool, width: int) -> list[Ro
 
 
 def needs(memory: LockstepMemory | None) -> str:
-    """The memory of a second model beside the first, against the free memory; empty until it is known."""
+    """The memory that a second model takes beside the first, and the free memory; empty until it is known."""
     if memory is None:
         return ""
     free = f"; {size(memory.free_bytes)} were free" if memory.free_bytes is not None else ""
@@ -703,7 +697,7 @@ BITS = (8, 4)
 GROUP_SIZE = 64
 """The default of `OpenLockstep`."""
 ADAPTER = "adapter_config.json"
-"""The file by which a directory of an adapter is known."""
+"""The file that identifies an adapter's directory."""
 
 
 class SecondModelDialog(ModelDialog):
@@ -711,8 +705,8 @@ class SecondModelDialog(ModelDialog):
 
     Args:
         load: How the session's model was loaded.
-        facts: About it; None without one.
-        downloads: Downloads models; continues when this is left.
+        facts: Facts about that model; None if none is loaded.
+        downloads: Downloads models; continues after the dialog is left.
     """
 
     HEADING: ClassVar[str] = "Second model"
@@ -773,7 +767,7 @@ def _holds_adapter(name: str) -> bool:
 
 
 class SecondModelAtStart(ToolActions):
-    """Opens a second model once the first one is there.
+    """Opens a second model once the first one is loaded.
 
     Args:
         host: The main screen.

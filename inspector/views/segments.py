@@ -47,7 +47,7 @@ SEGMENTS_KEYS = screen_table(
 
 
 class SegmentsView(View):
-    """A line for each segment, and what those of a kind come to together."""
+    """A line for each segment, and the totals of each kind."""
 
     TOOL: ClassVar[str] = "segments"
     ACTIONS: ClassVar[ActionTable] = SEGMENTS_KEYS
@@ -58,7 +58,6 @@ class SegmentsView(View):
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
-        """Show everything, now."""
         told, items = self.timeline.segments.told, self.timeline.items
         subtitle = f"{count(len(told))}, {counted(len(items), 'token')}"
         self.query_one("#segments-list", DrawnPanel).put("Segments", self._lines, subtitle)
@@ -123,7 +122,6 @@ class SegmentsView(View):
             self.look_at(slot)
 
     def look_at(self, slot: int) -> None:
-        """Select a token."""
         self.timeline.select(slot)
         self.host.changed()
 
@@ -148,12 +146,12 @@ class SegmentsView(View):
 
     @property
     def wrong(self) -> list[int]:
-        """Slots at which tool calls of the path went wrong, in its order."""
+        """Slots of the path at which parsing a tool call failed, in order."""
         wrong = self.timeline.of(Segments).wrong
         return [slot for slot, item in enumerate(self.timeline.items) if item.node in wrong] if wrong else []
 
     def go_wrong(self) -> None:
-        """Select the token at which a tool call went wrong: the first after this one, or of all."""
+        """Select the next token at which parsing a tool call failed, or the first of all."""
         if wrong := self.wrong:
             self.look_at(next((slot for slot in wrong if slot > self.timeline.slot), wrong[0]))
         else:

@@ -1,4 +1,4 @@
-"""Requests of a server: one is opened as a session, its reply becomes a branch, judged token by token in a panel."""
+"""Recorded requests to a server: one opens as a session, its reply as a branch that a panel compares token by token."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ NAME = "Recorded reply"
 
 
 class ServedActions(ToolActions):
-    """Opens requests, and has their replies computed again.
+    """Opens requests, and computes their replies again.
 
     Args:
         host: The main screen.
-        first: What the program was started with; None for nothing.
+        first: The request that the program was started with; None for none.
     """
 
     def __init__(self, host: Host, first: OpenedRequest | None = None) -> None:
         super().__init__(host)
         self.file: ServedFile | None = first.file if first is not None else None
-        """The one that was read last."""
+        """The file that was read last."""
         self.opened: OpenedRequest | None = first
         """The request whose reply is shown; None for none."""
         self._rescoring = Rescoring(first.request, first.reply) if first is not None else None
@@ -57,10 +57,10 @@ class ServedActions(ToolActions):
         self._facts: list[tuple[str, str]] = []
         """Facts of the result, above the table of its tokens."""
         self._places: Mapping[int, int] = {}
-        """Places of these tokens in the reply, by node."""
+        """Indices of these tokens in the reply, by node."""
         self._commands: Iterator[Command] = iter(())
         self._why = ""
-        """Reason that there is no result, printable; empty if there is one or it is on its way."""
+        """Why there is no result, printable; empty if there is one, or will be."""
         self.controller.client.listen(self._heard, ModelFacts, PromptOpened, Prefilled)
 
     # ---- opening ----------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class ServedActions(ToolActions):
         self.host.answer()
 
     def _fitting(self, opened: OpenedRequest, facts: ModelFacts | None) -> OpenedRequest:
-        """A request without what the model can't take."""
+        """A request without biases of token ids that the model doesn't have."""
         request = opened.request.within(facts.vocabulary) if facts is not None else opened.request
         return opened if request is opened.request else replace(opened, request=request)
 
@@ -146,7 +146,7 @@ class ServedActions(ToolActions):
         self.host.answer()
 
     def show(self) -> None:
-        """Show what is known of the reply."""
+        """Show the panel, if it is on screen."""
         if PANEL in self.host.shown:
             opened = self.opened
             file = visible(shorter(opened.file.name)) if opened is not None else ""
@@ -172,11 +172,11 @@ class ServedActions(ToolActions):
 # ---- what the panel says ------------------------------------------------------------------------
 
 _TOKEN, _FIGURE = 20, 9
-"""Cells of a token at most, and of a figure."""
+"""Maximum cells of a token, and cells of a figure."""
 _INKS = {"equal": "muted", "rounding": "warn", "differs": "bad", "drawn": "muted"}
 _SIGNS = {"equal": "=", "rounding": "≈", "differs": "≠", "drawn": "·"}
 _LEAST_ROWS = 5
-"""Rows of the table at least, however much there is to say above it."""
+"""Minimum rows of the table, however many facts are above it."""
 
 
 def facts_of(result: Rescored, reply: ServedReply | None) -> Iterator[tuple[str, str]]:
@@ -199,10 +199,10 @@ def facts_of(result: Rescored, reply: ServedReply | None) -> Iterator[tuple[str,
 
 
 def token_rows(on: Canvas, result: Rescored, at: int, width: int, height: int) -> Iterator[Row]:
-    """A table of as many served tokens around one of them as there is room for."""
+    """A table of the served tokens around one of them, as many as fit."""
     if not result.steps or height < 2:
         return
-    figures = any(each.served is not None for each in result.steps)  # the server named logprobs
+    figures = any(each.served is not None for each in result.steps)  # the server sent logprobs
     cells = max(6, min(_TOKEN, width - 8 - 2 * _FIGURE * figures - 16))
     head = pad("", 6) + pad("token", cells + 2)
     head += pad("server", _FIGURE, right=True) + pad("here", _FIGURE, right=True) if figures else ""
@@ -246,7 +246,7 @@ class RequestsDialog(PickDialog[tuple[ServedFile, Exchange]]):
     """Asks for a file, and which of its requests to open.
 
     Args:
-        own: Has the file that was read last, and the request that is open.
+        own: Provides the file that was read last, and the open request.
     """
 
     ACTIONS: ClassVar[ActionTable] = REQUESTS_KEYS
@@ -292,7 +292,7 @@ class RequestsDialog(PickDialog[tuple[ServedFile, Exchange]]):
         self._list(read)
 
     def _list(self, file: ServedFile, at: int = 0) -> None:
-        """List the requests of a file; the one of a number is highlighted, or else the last one."""
+        """List the requests of a file; highlight the one with number `at`, or else the last one."""
         self._file, self._outcomes = file, {}
         here = (place for place, each in enumerate(file.exchanges) if each.number == at)
         self.put([(file, each) for each in file.exchanges], next(here, max(0, len(file.exchanges) - 1)))
@@ -316,7 +316,7 @@ class RequestsDialog(PickDialog[tuple[ServedFile, Exchange]]):
 
 
 def _read(name: str) -> ServedFile | str:
-    """The file of a name, or the reason that it can't be read."""
+    """The file, or why it can't be read."""
     try:
         return ServedFile(name, tuple(exchanges_of(name)))
     except EngineError as error:

@@ -1,4 +1,4 @@
-"""Steering: a direction added to the residual stream, and what each strength does beside random directions."""
+"""Steering: a direction added to the residual stream, and the effect of each strength against random directions."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
 
 SIDE_BY_SIDE = 116
-"""Cells from which on the candidates stand beside the curve."""
+"""Cells from which the candidates stand beside the curve."""
 MOST_ENDS, ENDING = 6, 28
-"""Branches that are offered to make a direction of, and cells of the end of the text of each."""
+"""Maximum number of branches offered for building a direction, and cells of the end of each one's text."""
 REACHES = ("this token", "the completion", "whole context")
 """The part of the path that is steered: this token's forward pass alone; from the prompt's last token on, which
 predicts the first of the completion; all of it."""
 Source = Contrast | Direction
-"""The texts or nodes of which a direction is made, or a direction from a file."""
+"""The texts or nodes that a direction is built from, or a direction from a file."""
 
 STEERING_KEYS = look_table(
     "While the model is steered",
@@ -123,7 +123,7 @@ class SteeredStart(ToolActions):
 
     Args:
         host: The main screen.
-        how: By what.
+        how: The direction, layer and strength.
     """
 
     def __init__(self, host: MainScreen, how: Steering) -> None:
@@ -152,19 +152,19 @@ class SteeringView(InsideView[StrengthsSwept]):
         self.tried = Replies(client, Intervened)
         self.source: Source | None = None
         self.chosen_layer: int | None = None
-        """The layer that was chosen, or that a file's direction was made after; None for the one in the middle."""
+        """The chosen layer, or that of a direction from a file; None for the one in the middle."""
         self.strength = 2.0
         self.reach = 0
         """The part of the path that is steered: an index of `REACHES`."""
         self.followed: tuple[int, int] | None = None
-        """Places of the two candidates whose logits are followed, the most probable first; None for those that the
-        direction is named after, or else the first two."""
+        """Ranks from 0 of the two candidates whose logits are followed; None for those that the direction is named
+        after, or else the first two."""
         self.layer_now = 0
-        """The layer after which the direction is added. This and what follows: see `look`."""
+        """The layer after which the direction is added. `look` sets this and the next three."""
         self.making: tuple[Hashable, MakeDirection] | None = None
-        """The question that makes the direction, and its key; None if it is from a file, or there is none."""
+        """The question that builds the direction, and its key; None if it is from a file, or there is none."""
         self.direction: Direction | None = None
-        """The chosen direction, once it is there."""
+        """The chosen direction, once it is built."""
         self.trial: tuple[Hashable, Intervene] | None = None
         """The question about the candidates with the present strength, and its key; None if there is no direction."""
         if isinstance(start := host.actions.get("steering"), SteeredStart):
@@ -172,13 +172,13 @@ class SteeringView(InsideView[StrengthsSwept]):
             self.source, self.chosen_layer, self.strength = how.direction, how.layer, how.strength
 
     def begin(self) -> None:
-        """Begin with the direction that a lesson made, if there is no other."""
+        """Begin with the direction that a lesson built, if there is no other."""
         if self.source is None and self.live and (read := self.made.newest()) is not None:
             self.source = Contrast(read.direction.name, read.toward, read.away, read.nodes)
             self.chosen_layer = read.direction.layer
 
     def point(self, *place: int) -> None:
-        """Choose a layer, 0 for the present one; and a strength."""
+        """Choose a layer, from 1 (0 for the present one), and a strength."""
         layer, *strength = place
         self.chosen_layer = layer - 1 if layer else self.chosen_layer
         self.strength = float(strength[0]) if strength else self.strength
@@ -192,7 +192,7 @@ class SteeringView(InsideView[StrengthsSwept]):
     # ---- asking ---------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """See `InsideView`: find the direction, and the questions about it; in a recording what was asked there."""
+        """See `InsideView`; find the direction and the questions about it; in a recording, the recorded ones."""
         depth = self.timeline.facts.layers if self.timeline.facts is not None else 1
         self.layer_now = min(depth - 1, depth // 2 if self.chosen_layer is None else self.chosen_layer)
         self.direction, self.making = self.source if isinstance(self.source, Direction) else None, None
@@ -225,7 +225,7 @@ class SteeringView(InsideView[StrengthsSwept]):
         return "context" if self.reach else "token", prompt[-1] if prompt and self.reach == 1 else 0
 
     def question(self) -> tuple[Hashable, Command] | None:
-        """All strengths of the direction."""
+        """See `InsideView`; all strengths of the direction."""
         if self.direction is None:
             return None
         scope, begin = self._span
@@ -241,7 +241,7 @@ class SteeringView(InsideView[StrengthsSwept]):
             if self.making is not None:
                 self.made.want(*self.making)
         elif self.effect is None and self.tried.failure(self.trial[0]) is None:
-            self.answers.drop()  # a strength is turned live: what takes longer waits
+            self.answers.drop()  # the strength is being turned: the longer sweep waits
             self.tried.want(*self.trial)
         else:
             super().ask()
@@ -292,23 +292,22 @@ class SteeringView(InsideView[StrengthsSwept]):
     # ---- keys -----------------------------------------------------------------------------------
 
     def turn_layer(self, by: int) -> None:
-        """Add it after another layer."""
+        """Add the direction after another layer."""
         self.chosen_layer = max(0, self.layer_now + by)
 
     def turn_strength(self, by: int) -> None:
-        """Add it with the next strength, or with the one before."""
+        """Add the direction with the next strength, or with the one before."""
         others = [each for each in STRENGTHS if (each - self.strength) * by > 0]
         self.strength = min(others, key=lambda each: abs(each - self.strength), default=self.strength)
 
     def turn_reach(self) -> None:
-        """Steer another part of the path."""
         self.reach = (self.reach + 1) % len(REACHES)
 
     def follow(self, which: int) -> None:
         """Follow the next candidate's logit.
 
         Args:
-            which: 0 for the first of the two, 1 for the one whose logit is taken off.
+            which: 0 for the first of the two, 1 for the one whose logit is subtracted.
         """
         best = sorted(self.timeline.candidates, key=lambda each: each.rank)
         if len(best) < 3 or self.direction is None:
@@ -320,7 +319,7 @@ class SteeringView(InsideView[StrengthsSwept]):
         self.followed = (places[0], other) if which else (other, places[1])
 
     def make(self) -> None:
-        """Ask what a direction is made of."""
+        """Ask what to build a direction from."""
         if not self.live:
             self.say(f"A recording computes nothing: {key_for('go_live')} continues live")
             return
@@ -342,7 +341,7 @@ class SteeringView(InsideView[StrengthsSwept]):
         self.changed()
 
     def hold(self) -> None:
-        """Continue with it, in a branch that begins with this token."""
+        """Continue with the direction, in a branch that begins with this token."""
         if self.trial is not None:
             self.continue_under(
                 HoldInterventions(self.node, self.trial[1].interventions), self.trial[1].scope
@@ -368,10 +367,10 @@ NO_BRANCH = "There is no other branch or prompt yet."
 
 
 class DirectionDialog(Dialog[Source]):
-    """Asks what a direction is made of.
+    """Asks what to build a direction from.
 
     Args:
-        before: What the one before was made of; None for an example.
+        before: What the last direction was built from; None for an example.
         node: The token that is looked at.
         ends: The ends of other branches, and their texts, printable.
     """
@@ -406,7 +405,7 @@ class DirectionDialog(Dialog[Source]):
         yield Remark(EXPLAINED[0], id="direction-remark")
 
     def on_descendant_focus(self) -> None:
-        """The line of keys has those of the field."""
+        """Show the keys of the field that has the focus."""
         self.query_one(KeyLine).show()
 
     @property
@@ -427,17 +426,17 @@ class DirectionDialog(Dialog[Source]):
         self.query_one("#direction-remark", Remark).say(text, wrong)
 
     def apply(self) -> None:
-        """Hand on what was given, or say what is wrong with it."""
+        """Return the source, or say what is wrong with it."""
         try:
             self.dismiss(self._source())
         except EngineError as error:
             self._remark(visible(str(error)), wrong=True)
 
     def _source(self) -> Source:
-        """The source as it was given.
+        """The source in the fields.
 
         Raises:
-            EngineError: What is wrong with it.
+            EngineError: A field is empty, or the file can't be read.
         """
         if self._kind == 0:
             fields = (self.query_one(f"#direction-{name}", SafeTextArea) for name in ("toward", "away"))
@@ -456,11 +455,7 @@ class DirectionDialog(Dialog[Source]):
 
 
 class SavingDialog(PathDialog[str]):
-    """Saves a direction to a file, whose path is its result; one that is there is replaced on the second request.
-
-    Args:
-        direction: The direction.
-    """
+    """Saves a direction to a file and returns its path; an existing file is replaced on the second request."""
 
     ACTIONS: ClassVar[ActionTable] = dialog_table("While a direction is saved", *fields(), told=False)
     HEADING: ClassVar[str] = "Save the direction"
@@ -477,10 +472,10 @@ class SavingDialog(PathDialog[str]):
         yield from super().body()
 
     def changed(self) -> None:
-        """Keep the fault of the path in sight until it is saved again."""
+        """Keep an error about the path in sight until the next attempt to save."""
 
     def apply(self) -> None:
-        """Save it, or say what is wrong with the path."""
+        """Save the direction, or say what is wrong with the path."""
         if (place := self.destination()) is None:
             return
         try:

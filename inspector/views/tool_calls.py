@@ -9,12 +9,12 @@ from inspector.state.segments import Segments
 
 
 class ToolCallChecks(ToolActions):
-    """Has each tool call of the path checked once it has ended, whether or not the view is open."""
+    """Checks each tool call of the path once it has ended, whether or not the view is open."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._asked: set[tuple[int, int]] = set()
-        """Tree and node of each call that was asked about: one that the engine refused is not asked about again."""
+        """Tree and node of each call that was asked about, so that one that the engine refused is not asked again."""
         self.controller.client.listen(self._check_next, Step, Finished)  # a call may end with any token
 
     def shown(self) -> None:
@@ -22,7 +22,7 @@ class ToolCallChecks(ToolActions):
         self._check_next()
 
     def _check_next(self, record: Record | None = None) -> None:
-        """Have the next tool call checked that has ended."""
+        """Check the next tool call that has ended."""
         client, timeline = self.controller.client, self.timeline
         path, segments = timeline.segments, timeline.of(Segments)
         if not path.calling or timeline.recorded or client.of(CheckToolCall):

@@ -1,4 +1,4 @@
-"""A model that learns: losses, texts, what comes next after the prompt, and gradients, live or recorded."""
+"""A model in training: losses, texts, candidates after the prompt, and gradients, live or recorded."""
 
 from __future__ import annotations
 
@@ -35,15 +35,16 @@ if TYPE_CHECKING:
 SAVE_EVERY = 200
 """Steps between two checkpoints of a run, each of 5.5 MB."""
 TICK_S = 0.1
-"""Seconds between two records of the recording that is played: its 800 records take a minute and a half."""
+"""Seconds between two records while the recording plays: its 800 records take a minute and a half."""
 LEARNED, HELD_OUT = 0.2, 0.75
-"""Colours of both losses, by their level in the scale."""
+"""Colours of both losses, as levels of the scale."""
 LEAST_CHART, MOST_CHART = 4, 12
 ROOM = 1.5
-"""The height of the chart by the present held-out loss: with room for the first steps both curves would be one."""
+"""Height of the chart in multiples of the present held-out loss: with room for the first steps, the curves would look
+like one."""
 TEXTS = 4
 TEXT_ROWS = 3
-"""Lines of the latest text at most."""
+"""Maximum lines of the latest text."""
 TOKENS = 5
 """Tokens after the prompt whose probabilities are shown."""
 TOKEN_CELLS, STEP_CELLS = 12, 7
@@ -61,11 +62,11 @@ def training_page(
     """The page of a training.
 
     Args:
-        on: Has the inks.
+        on: Provides the inks.
         so_far: The training.
         begun: Its first record.
         width: Cells of a line.
-        height: Rows that there is room for.
+        height: Rows available.
     """
     if not so_far.steps:
         among = f"{count(begun.vocabulary)} tokens: {math.log(begun.vocabulary):.2f} nats"
@@ -78,7 +79,7 @@ def training_page(
 
 
 def _losses(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int, height: int) -> list[Row]:
-    """Both losses over all steps of the training, of which some are still to come."""
+    """Both losses over all steps of the training, with room for those still to come."""
     guess = math.log(begun.vocabulary)
     learned, held_out = [each.loss for each in so_far.steps], _spread(so_far)
     head: Row = [
@@ -107,7 +108,7 @@ def _losses(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int,
 
 
 def _spread(so_far: TrainingSoFar) -> list[float]:
-    """The held-out loss at each step: that of the look before it, at first that of the first look."""
+    """The held-out loss at each step, from the last look before it; at first from the first look."""
     looks = so_far.looks
     losses = [each.look.held_out_loss for each in looks] or [so_far.steps[0].loss]
     looked = [each.step for each in looks]
@@ -129,7 +130,7 @@ def _texts(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int) 
 
 
 def _nexts(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int) -> list[Row]:
-    """Candidates after the prompt: a column a look, a row a token."""
+    """Candidates after the prompt: a column for each look, a row for each token."""
     shown = _picked(so_far.looks, max(1, (width - TOKEN_CELLS) // STEP_CELLS))
     tokens = {each.id: next_label(each) for each in so_far.looks[-1].look.candidates[:TOKENS]}
     known = [{each.id: each.prob for each in at.look.candidates} for at in shown]
@@ -180,7 +181,7 @@ def _picked(looks: Sequence[LookAt], most: int) -> list[LookAt]:
 
 
 class RecordedTraining:
-    """The training that comes with the program, as far as it is played."""
+    """The training that comes with the program, as far as it has played."""
 
     def __init__(self) -> None:
         self.so_far = TrainingSoFar()
@@ -189,7 +190,7 @@ class RecordedTraining:
         self.advance()
 
     def advance(self, to_look: bool = False) -> None:
-        """Show the next record; with `to_look` all up to the next look at the model."""
+        """Show the next record; with `to_look`, all records up to the next look at the model."""
         for record in self._left:
             self.so_far.apply(record)
             if not to_look or (isinstance(record, TrainedStep) and record.look is not None):
@@ -226,8 +227,8 @@ TRAINING_KEYS = screen_table(
 
 
 class TrainingView(View):
-    """Trains, pauses, goes back and opens what was trained; or plays the recorded training. The session stays as it
-    is."""
+    """Trains a model, pauses, goes back and opens the result; or plays the recorded training. The session stays as
+    it is."""
 
     TOOL: ClassVar[str] = "training"
     WHOLE: ClassVar[bool] = True
@@ -245,14 +246,14 @@ class TrainingView(View):
         """The recorded training, while it is shown."""
         self._directory = ""
         self._asked = 0
-        """The step at which it was asked whether to forget the training."""
+        """The step at which the user was asked whether to forget the training."""
         self._clock: Timer
 
     def body(self) -> ComposeResult:
         yield PageView(id="training-view")
 
     def begin(self) -> None:
-        """Show the recorded training if nothing can be trained; have a clock that runs while it plays."""
+        """Show the recorded training if nothing can be trained; make the clock that runs while it plays."""
         self._clock = self.set_interval(TICK_S, self._tick, pause=True)
         if not self.can_train and self.recording is None:
             self.recording = RecordedTraining()
@@ -263,7 +264,6 @@ class TrainingView(View):
         self.changed()
 
     def let_go(self) -> None:
-        """Pause."""
         self._clock.stop()
         self._pause()
 
@@ -285,12 +285,12 @@ class TrainingView(View):
 
     @property
     def running(self) -> bool:
-        """True if it continues by itself."""
+        """True if the training on show runs or plays."""
         return self.recording.playing if self.recording is not None else self.job.running
 
     @property
     def can_train(self) -> bool:
-        """True if there is an engine: none is asked while a recorded session is shown."""
+        """True if there is an engine to train with; not while a recorded session is shown."""
         return not self.controller.transport.recorded
 
     @property
@@ -301,7 +301,6 @@ class TrainingView(View):
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
-        """Show everything, now."""
         recording, begun = self.recording, self.so_far.begun
         self._clock.resume() if recording is not None and recording.playing else self._clock.pause()
         self.view.put("Watch a model learn", self._draw)
@@ -372,7 +371,7 @@ class TrainingView(View):
     # ---- keys -------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """Show the recorded training, or one's own again."""
+        """Show the recorded training, or the user's own again."""
         if self.recording is None:
             self.job.stop()
             self.recording = RecordedTraining()
@@ -393,7 +392,7 @@ class TrainingView(View):
             self._train(self.settings.steps, save=True)
 
     def step(self) -> None:
-        """Make one step; of a recorded training show the next look."""
+        """Make one step; in a recorded training, show the next look."""
         if self.recording is not None:
             self.recording.playing = False
             self.recording.advance(to_look=True)
@@ -427,7 +426,7 @@ class TrainingView(View):
         self.live = TrainingSoFar()
 
     def go_back(self) -> None:
-        """Go back to the checkpoint before."""
+        """Go back to the previous checkpoint."""
         if self.recording is not None:
             again = bare_key_for("training.anew")
             self.say(f"A recorded training only plays forward: {again} begins it again")

@@ -1,6 +1,6 @@
-"""The tree of branches: its panel, the keys in it, and the marks and deletions that can be made everywhere.
+"""The tree of branches: its panel and keys, and the marks and deletions.
 
-The table makes only rows in sight, and paints only those that changed.
+The table makes only the rows in sight, and paints only those that changed.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ COLUMNS: tuple[BranchColumn, ...] = (
 )  # fmt: skip
 """The branch's own tokens, except for the last column: the logprob of the completion up to the branch's end."""
 _DROPPED = ("logprob", "perplexity", "mean", "made", "logprob from start", "tokens")
-"""The order in which columns give way to a narrow panel."""
+"""The order in which a narrow panel leaves out columns."""
 
 
 def fitting(width: int, least: int) -> tuple[BranchColumn, ...]:
-    """The columns that leave `least` cells of a width for tree and text."""
+    """The columns that leave `least` of `width` cells for tree and text."""
     kept = columns_that_fit({head: cells for head, cells, _ in COLUMNS}, _DROPPED, width - least)
     return tuple(column for column in COLUMNS if column[0] in kept)
 
@@ -102,7 +102,7 @@ def sums_phrase(name: str, sums: Sums) -> str:
 
 
 def _made_with(timeline: Timeline, branch: Branch) -> str:
-    """The conditions of a branch's tokens, by the first and the last: all of them cost too much in each frame."""
+    """The conditions of a branch's first and last tokens: checking all tokens is too slow for each frame."""
     ends = [timeline.tree.nodes.get(node) for node in dict.fromkeys((branch.first, branch.last))]
     found = [[each.short for each in conditions(timeline.tree, item)] for item in ends if item is not None]
     every = dict.fromkeys(words for each in found for words in each)
@@ -110,7 +110,7 @@ def _made_with(timeline: Timeline, branch: Branch) -> str:
 
 
 def _beam_note(beam: BeamNode | None) -> str:
-    """The outcome of the beam that ended with a branch's last token; empty if none did, or if it grew."""
+    """The outcome of the beam that ended with a branch's last token; empty if none did, or if it was extended."""
     if beam is None:
         return ""
     if beam.rank is not None:
@@ -140,7 +140,7 @@ TIP, ON_PATH, OFF_PATH = "◆", "●", "○"
 
 
 class TreeRowState(NamedTuple):
-    """All that makes a row look as it does, but for its branch, width and theme."""
+    """All that a row's look depends on, except its branch, the width and the theme."""
 
     sums: tuple[int, int, float]
     """Tokens of the branch, how many of their logprobs are known, and the sum of these."""
@@ -151,14 +151,14 @@ class TreeRowState(NamedTuple):
     notes: tuple[str, ...]
     """The outcome of its beam, its conditions, the marks further down in it, drafts at its end that were not taken."""
     gray: bool
-    """True if its beam fell out."""
+    """True if its beam was pruned and it is not on the path."""
 
 
 class TreeTable(ScrollView, Inked, can_focus=False):
-    """The table. Each row has its index as metadata, and its knot that it is one.
+    """The table. Each row has its index as metadata; its knot also has the branch's first node.
 
     Args:
-        view: The rows, for the tree of the panel.
+        view: The rows of the panel's tree.
     """
 
     DEFAULT_CSS = """
@@ -177,13 +177,13 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         """The rows that were drawn, by their index."""
         self._columns = COLUMNS
         self._rows: list[Branch] = []
-        """The rows that they are of."""
+        """The branches that these rows show."""
         self._row = -1
 
     # ---- its content ------------------------------------------------------------------------
 
     def show(self, timeline: Timeline) -> None:
-        """Show the tree's present state, and have the cursor in sight."""
+        """Show the tree's present state, with the cursor in sight."""
         self.timeline = timeline
         self.view.look(timeline)
         if not self.is_attached or not self.size.area:
@@ -276,7 +276,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         return Style(bgcolor=self.ink("row").bgcolor, bold=True) if cursor else Style()
 
     def _fallen(self, width: int) -> Strip:
-        """The row of the beams that fell out."""
+        """The row for the pruned beams."""
         cursor = self.view.row == self.view.fallen_row
         beams = scales.counted(self.view.tree.fallen, "pruned beam")
         words = ", shown above: ← folds them" if self.view.show_fallen else ": → shows them"
@@ -323,8 +323,8 @@ class TreeTable(ScrollView, Inked, can_focus=False):
 
     @staticmethod
     def _notes(notes: Sequence[str], cells: int) -> str:
-        """As many whole notes as fit after the text, the first ones first: the detail below the table has all. The
-        first one is shortened rather than left out."""
+        """The first notes that fit after the text as a whole; the detail below the table has all. The first one is
+        shortened rather than left out."""
         row = ""
         for note in filter(None, notes):
             if not row or cell_len(f"{row} · {note}") <= cells:
@@ -337,7 +337,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         return truncate(token_label(text, branches[branch.first].raw), cells)
 
     def _color(self, name: str) -> Style:
-        """The color of an ink alone, for a row that may have a ground of its own."""
+        """The foreground color of an ink, for a row that may have its own background."""
         return Style(color=self.ink(name).color)
 
 
@@ -349,9 +349,9 @@ KEYS_HERE = (
 )  # fmt: skip
 FORK = ("{candidates}, then ↑↓ and ⏎, takes another candidate: a branch", "{reroll} draws again")
 _LOW, _HIGH = 9, 13
-"""Rows below which the detail gives way, and from which it may have more lines."""
+"""Rows below which the detail is left out, and from which it may have more lines."""
 _SLIM, _ROOMY = 72, 100
-"""Columns below which it needs more lines, and from which it needs fewer."""
+"""Columns below which the detail needs more lines, and from which it needs fewer."""
 
 
 class TreeDetail(Canvas):
@@ -370,7 +370,7 @@ class TreeDetail(Canvas):
         if branches.made(branch) != PROMPT and (beam or timeline.tree.completion(branch) != branch.sums):
             score = f", beam score {scales.decimal(beam.score, 4)}" if beam else ""
             whole = sums_phrase("completion:", timeline.tree.completion(branch)) + score
-            texts = [whole] if width >= _ROOMY else [*texts, whole]  # a roomy table has all of its own
+            texts = [whole] if width >= _ROOMY else [*texts, whole]  # a wide table has the branch's own sums
         if notes := ", ".join(filter(None, (_beam_note(beam), _made_with(timeline, branch)))):
             texts[0] += f", {notes}"
         if height > len(texts) + 1:
@@ -382,7 +382,7 @@ class TreeDetail(Canvas):
         """The marks on the branch and on tokens in it; or else advice."""
         tree, first = timeline.tree, branch.first
         texts = [written(tree.marks.at(first))] if first in tree.marks.of else []
-        for mark in self._view.inner.get(first, ()):  # on a beam that the session was never at, maybe
+        for mark in self._view.inner.get(first, ()):  # maybe on a beam that the session never went to
             item = tree.nodes.get(mark.node)
             place = numbered(item) if item is not None else f"token {tree.branches.depth(mark.node):,}"
             texts.append(f"at {place}: {written(mark)}")
@@ -434,7 +434,7 @@ class TreePanel(Widget, can_focus=True):
 
     @property
     def page(self) -> int:
-        """Rows that the keys for a page move the cursor by."""
+        """Rows that page up and page down move the cursor by."""
         return max(1, self._table.size.height - 2)
 
     def show(self, timeline: Timeline) -> None:
@@ -453,7 +453,7 @@ class TreePanel(Widget, can_focus=True):
             self.border_title, self.border_subtitle = map(Content, titles)
 
     def follows(self, timeline: Timeline) -> bool:
-        """True if it has taken in the path of a timeline, but for tokens that were added to it."""
+        """True if it knows the path of a timeline, except for tokens that were added since."""
         return timeline is self._table.timeline and self._table.view.has_path(timeline)
 
     def on_resize(self, event: events.Resize) -> None:
@@ -462,10 +462,10 @@ class TreePanel(Widget, can_focus=True):
         self._detail.styles.height = 2 if self.size.width >= _ROOMY else 5 if slim else 3
 
     def on_click(self, event: events.Click) -> None:
-        """Put the cursor on a row, or go to its branch if it was there or the click is the second one; a click on its
-        knot folds or unfolds what hangs from it."""
+        """Put the cursor on a row; if it was there, or on a double click, go to the branch. A click on the knot folds
+        or unfolds the branches below."""
         row, view = event.style.meta.get("row"), self.view
-        if row is None or row >= view.count:  # it was clicked before it went
+        if row is None or row >= view.count:  # the row is no longer there
             return
         again = event.chain > 1 or row == view.row
         if "knot" in event.style.meta and (row == view.fallen_row or view.rows[row].children):
@@ -499,18 +499,18 @@ class TreeActions(ToolActions):
     def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self._leaving: Request[MoveTo] | None = None
-        """The move away from a branch that is to be deleted."""
+        """The move away from a branch that will then be deleted."""
         self._pointed: int | None = None
-        """The selected token, 0 for none, when the user moved the tree's cursor last; None since then elsewhere."""
+        """The token that was selected when the user last moved the tree's cursor, as in `_selected`; None if the panel
+        was left since."""
 
     @property
     def panel(self) -> TreePanel:
-        """The panel."""
         return self.host.panel(TreePanel)
 
     @property
     def view(self) -> TreeView:
-        """Its rows and its cursor."""
+        """The panel's rows and cursor."""
         return self.panel.view
 
     @property
@@ -519,7 +519,7 @@ class TreeActions(ToolActions):
         return self.host.arrangement.current == TREE and self.host.open_view is None
 
     def show(self) -> None:
-        """Show the branches; out of sight they follow another path alone, which unfolds those that it goes through."""
+        """Show the branches. Out of sight the panel only follows changes of the path, which unfold its branches."""
         if not self.is_current:
             self._pointed = None
         panel = self.panel
@@ -527,14 +527,13 @@ class TreeActions(ToolActions):
             panel.show(self.timeline)
 
     def pressed(self, id: str) -> None:
-        """The key for the last token goes to its branch in the tree too, wherever it is pressed."""
+        """The key for the last token also puts the tree's cursor on its branch, wherever it is pressed."""
         self.view.follow()
         self._point()
 
     # ---- the cursor -------------------------------------------------------------------------
 
     def walk(self, move: Callable[..., None], *by: int) -> None:
-        """Move the cursor."""
         move(*by)
         self._point()
         self.host.answer()
@@ -542,7 +541,7 @@ class TreeActions(ToolActions):
     def _point(self) -> None:
         """The user points at the branch under the cursor, until another token is selected."""
         self._pointed = self._selected if self.is_current else None
-        self.host.changed()  # the line of keys says what is written on
+        self.host.changed()  # the line of keys depends on it
 
     @property
     def _selected(self) -> int:
@@ -596,7 +595,7 @@ class TreeActions(ToolActions):
             self.host.answer("" if wanted else "All branches are shown")
 
     def stop(self) -> bool:
-        """Escape takes a filter off, before it closes the tree."""
+        """Remove the filter, if the tree is on show and has one; returns whether that was so."""
         if TREE not in self.host.shown or not self.view.filter:
             return False
         self.view.filter = TreeFilter()
@@ -616,7 +615,7 @@ class TreeActions(ToolActions):
         return item.node, f"token {_label(item.text, item.raw)}, {numbered(item)}"
 
     def bookmark(self) -> None:
-        """Set a bookmark, or take it off."""
+        """Set a bookmark, or remove it."""
         if (here := self._here()) is None:
             return
         node, what = here
@@ -643,7 +642,7 @@ class TreeActions(ToolActions):
     # ---- deletions --------------------------------------------------------------------------
 
     def delete(self) -> None:
-        """Delete the branch under the tree's cursor; if the path runs through it, once the path is elsewhere."""
+        """Delete the branch under the tree's cursor; if the path runs through it, first leave the branch."""
         if not self.is_current:
             there = f"there {bare_key_for('delete')} deletes the branch under the cursor."
             self.host.answer(f"Press {key_for('tree')} for the tree: {there}")

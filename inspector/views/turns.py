@@ -1,4 +1,4 @@
-"""Turns of a conversation: the next message, and the choice if the template would write the path otherwise."""
+"""Turns of a conversation: the next message, and the choice if the template would write the path differently."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ TURN_KEYS = dialog_table(
     leaves("Leave; your text is kept."),
 )
 EXCERPT = 160
-"""Cells of each text from the first difference on."""
+"""Maximum cells of each text, from the first difference on."""
 
 
 class TurnDialog(Dialog[tuple[str, bool]]):
-    """Asks for the user's next message. Its result: the text, and whether to send it.
+    """Asks for the user's next message; returns the text, and whether to send it.
 
     Args:
         text: The initial value of the field.
@@ -68,7 +68,6 @@ class TurnDialog(Dialog[tuple[str, bool]]):
 
     @property
     def typed(self) -> str:
-        """The text in the field."""
         return self.query_one("#turn-text", SafeTextArea).text
 
     @on(TextArea.Changed, "#turn-text")
@@ -76,7 +75,6 @@ class TurnDialog(Dialog[tuple[str, bool]]):
         self.query_one("#apply", Button).disabled = not self.typed
 
     def apply(self) -> None:
-        """Send what was typed."""
         if self.typed:
             self.dismiss((self.typed, True))
 
@@ -86,7 +84,7 @@ class TurnDialog(Dialog[tuple[str, bool]]):
 
 
 class DiffersDialog(Dialog[Literal["path", "template"]]):
-    """Shows the first difference between the template's text and the path, and asks which of both to continue with.
+    """Shows the first difference between the template's text and the path, and asks which to continue with.
 
     Args:
         differs: Both texts.
@@ -111,7 +109,7 @@ class DiffersDialog(Dialog[Literal["path", "template"]]):
         yield Static(path, id="differs-path")
         yield Remark("and the template, given the whole conversation, with")
         yield Static(template, id="differs-template")
-        # a server that fills its KV cache with the template's text loses what that can't use
+        # a server that fills its KV cache with the template's text can't reuse the rest
         tps, held = self.timeline.prompts.tps, len(self.timeline.items)
         lost = held - differs.kept
         cost = f" ({milliseconds(lost / tps * 1000)} at this prompt's pace)" if tps else ""
@@ -124,7 +122,6 @@ class DiffersDialog(Dialog[Literal["path", "template"]]):
         )
 
     def apply(self) -> None:
-        """Continue with what is chosen."""
         self.dismiss("template" if self.query_one(Choice).chosen else "path")
 
 
@@ -135,7 +132,6 @@ class TurnActions(ToolActions):
     """The message that was typed and not sent yet."""
 
     def open(self) -> None:
-        """Ask for the next message."""
         if refusal := self._refusal():
             self.host.answer(refusal)
             return
@@ -143,7 +139,7 @@ class TurnActions(ToolActions):
         self.host.open(TurnDialog(self._text, self.timeline), self._left)
 
     def _refusal(self) -> str:
-        """The reason that there is no next turn now, empty if there is one."""
+        """Why there can't be a next turn now; empty if there can."""
         prompt = self.timeline.prompts.opened
         if prompt is None or not prompt.chat:
             return (

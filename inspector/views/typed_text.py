@@ -1,4 +1,4 @@
-"""A text of the user's own, put into the path token by token."""
+"""The user's own text, inserted into the path token by token."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from inspector.widgets.fields import SafeTextArea
 from inspector.widgets.pieces import PieceList
 
 LABEL = 20
-"""Cells of a token's text in a sentence at most."""
+"""Maximum cells of a token's text in a sentence."""
 
 
 def label_of(item: Item) -> str:
-    """A token, as a sentence names it."""
+    """A token's text for a sentence: short and in quotation marks."""
     return quoted(truncate(token_label(item.text, item.raw), LABEL))
 
 
@@ -44,12 +44,12 @@ KEYS = "⏎ inserts, ctrl+j begins a line. Special tokens can be typed: <|im_end
 
 
 class OwnTextDialog(Dialog[tuple[str, bool]]):
-    """Asks for a text to insert. Its result: the text, and whether to insert it.
+    """Asks for a text to insert; returns the text, and whether to insert it.
 
     Args:
         text: The initial value of the field.
-        timeline: It replaces the selected token on a new branch, or goes to the end of the path.
-        client: Asks the engine how the text is cut.
+        timeline: Provides the place: the text replaces the selected token, or goes to the end of the path.
+        client: Asks the engine how the text is tokenized.
     """
 
     ACTIONS: ClassVar[ActionTable] = OWN_TEXT_KEYS
@@ -63,7 +63,7 @@ class OwnTextDialog(Dialog[tuple[str, bool]]):
         super().__init__()
         self.own_text, self.place, self._lookup = text, place_of(timeline), Latest(client)
         self._taken, self._window = timeline.slot, timeline.facts.context_window if timeline.facts else None
-        """Tokens of the context up to there, and that its window holds; None if the model states none."""
+        """Tokens before that place, and the size of the context window; None if the model states none."""
 
     def body(self) -> Iterable[Widget]:
         yield Remark(id="own-spot")
@@ -82,12 +82,10 @@ class OwnTextDialog(Dialog[tuple[str, bool]]):
         self._ask()
 
     def let_go(self) -> None:
-        """Wait for no answer any more."""
         self._lookup.drop()
 
     @property
     def typed(self) -> str:
-        """The text in the field."""
         return self.query_one("#own-text", SafeTextArea).text
 
     @on(TextArea.Changed, "#own-text")
@@ -119,7 +117,7 @@ class OwnTextDialog(Dialog[tuple[str, bool]]):
         self.query_one("#apply", Button).disabled = not count or too_many
 
     def apply(self) -> None:
-        """Insert what was typed, unless that can't be done."""
+        """Insert the typed text, unless that can't be done."""
         if not self.query_one("#apply", Button).disabled:
             self.dismiss((self.typed, True))
         elif not self.typed:
@@ -131,7 +129,7 @@ class OwnTextDialog(Dialog[tuple[str, bool]]):
 
 
 def place_of(timeline: Timeline) -> str:
-    """A sentence on the place that text typed now would go to; printable."""
+    """A sentence on where the typed text would go; printable."""
     slot, item = timeline.slot, timeline.selected
     after = f"After {label_of(timeline.items[slot - 1])}" if slot else "Before the first token"
     if item is None:
@@ -141,12 +139,12 @@ def place_of(timeline: Timeline) -> str:
 
 
 class TypedTextActions(ToolActions):
-    """Takes a text token by token."""
+    """Inserts the user's text token by token."""
 
     _text: str = ""
     """The text that was typed and not inserted yet."""
     _forbidden: tuple[int, str] | None = None
-    """Node and text of the insertion that was refused last: the same again leaves a grammar that forbids it."""
+    """Node and text of the last insertion that was refused: inserting them again leaves the grammar that forbids it."""
 
     def open(self) -> None:
         """Ask for a text, and take it token by token."""
@@ -171,7 +169,7 @@ class TypedTextActions(ToolActions):
             self.host.answer()
 
     def _inserted(self, request: Request[Insert]) -> None:
-        """Say what the model thought of it; what was not taken stays to be typed again."""
+        """Say how surprised the model was; a text that was not inserted is kept."""
         if request.failure is not None:
             self._forbidden = request.command.node, request.command.text
         elif not request.cancelled:
@@ -180,7 +178,7 @@ class TypedTextActions(ToolActions):
         self.host.answer(typed_summary(steps, request.cancelled))
 
 
-# ---- what the model thought of it -------------------------------------------------------------
+# ---- how probable the model found it ----------------------------------------------------------
 
 
 def typed_summary(steps: Sequence[Step], stopped: bool = False) -> str:
