@@ -173,7 +173,10 @@ TRIANGLE_TOKENS = 2048
 
 
 class ReadTriangle(Look, frozen=True):
-    """Read one head's attention weights at each token of a path; answered by `Measuring` records and a `TriangleRead`."""
+    """Read one head's attention weights at each token of a path.
+
+    Answered by `Measuring` records and a `TriangleRead`.
+    """
 
     node: Count
     """Last token of the path, which has at most `TRIANGLE_TOKENS` tokens."""
@@ -348,7 +351,7 @@ class HeadsScored(Record, frozen=True):
 
 
 class Attribute(Look, frozen=True):
-    """Decompose a logit into the contributions of embedding, attentions, heads and MLPs; answered by `AttributionRead`."""
+    """Decompose a logit into contributions of embedding, attentions, heads and MLPs; answered by `AttributionRead`."""
 
     node: Count
     """Node after which the tokens are predicted."""

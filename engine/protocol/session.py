@@ -195,7 +195,7 @@ class Verify(Stoppable, frozen=True):
 
 
 class Recall(Stoppable, frozen=True):
-    """Recompute the logits after some nodes of one path in separate KV caches, and cache them; answered by `Recalled`."""
+    """Recompute and cache the logits after some nodes of one path, in separate KV caches; answered by `Recalled`."""
 
     nodes: tuple[Count, ...]
 
