@@ -63,7 +63,10 @@ class CutText(Command, frozen=True):
 
 
 class FindTokens(Interleavable, frozen=True):
-    """Search the vocabulary at a node with cached logits; answered by `TokensFound`, even between the steps of a run."""
+    """Search the vocabulary at a node with cached logits; answered by `TokensFound`.
+
+    It is also answered between the steps of a run.
+    """
 
     node: Count
     query: str

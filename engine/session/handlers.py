@@ -109,7 +109,7 @@ def move_to(context: Context, command: protocol.MoveTo, task: Task) -> Iterator[
 
 
 def _moved(session: Session, node: int | None, task: Task) -> Iterator[Record]:
-    """Move to where a command is to be carried out, unless the session is there."""
+    """Move to the node of a command, unless the session is there."""
     if node not in (None, session.node):
         yield from move(session, node, task.cancel.is_set)
 
@@ -192,8 +192,8 @@ def read_logits(context: Context, command: protocol.ReadLogits, task: Task) -> I
 
 
 # ---- a recorded session, rebuilt --------------------------------------------------------------------
-# The tree gets the recorded node numbers, and the path to the node to continue from runs. Only token ids come from the
-# recording. The model's numbers are computed again, so that they can be compared with the recorded ones.
+# The tree gets the recorded node numbers, and the path to the requested node runs through the model. Only token ids
+# come from the recording. The model's numbers are computed again, so that they can be compared with the recorded ones.
 
 COMPARED = 16
 """Number of steps at the path's end that run one by one, as when recorded, so that their logprobs can be compared."""
@@ -244,7 +244,7 @@ def _build(session: Session, command: Restore) -> None:
     for grown in command.nodes:
         while len(tree) < grown.node:
             tree.add_gap()
-        held = None  # number of the intervention set that begins at the node
+        held = None  # id of the intervention set that begins at the node
         if grown.interventions:
             changed = import_module("engine.inside.interventions").changed  # imported only if needed
             compute = changed(session.runner.model, grown.interventions)
