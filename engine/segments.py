@@ -17,7 +17,6 @@ from typing import NamedTuple, get_args
 from engine.protocol import ReplyFormat, SegmentKind
 
 KINDS: Mapping[str, SegmentKind] = {kind: kind for kind in get_args(SegmentKind)}
-"""Kinds by name."""
 TOOL_CALL = "tool call"
 MARKUP: SegmentKind = "markup"
 MOST_MARKS = 64

@@ -85,7 +85,6 @@ class Setting(Struct, frozen=True):
     flag: str = ""
     """The flag; empty for the name as mlx_lm.generate spells it."""
     short: str = ""
-    """The short flag, such as `-m`."""
     metavar: str = ""
     """Name of the value in the flag's help; empty for the default of its kind."""
     needs: str = ""
@@ -100,7 +99,6 @@ class Setting(Struct, frozen=True):
     """Name of the field; this and the following fields are filled in by `settings_of`."""
     default: Any = None
     type: Any = None
-    """Type with its bounds, as annotated."""
     meta: Meta = Meta()
 
     @property

@@ -42,7 +42,6 @@ order: see `engine.sampling.pipeline`."""
 GROUPS = DRAW, PENALTIES, XTC, STOPS, ORDER = (
     "Draw", "Penalties", "XTC: exclude top choices", "Stops and candidates", "Bias and order",
 )  # fmt: skip
-"""Groups in the settings' dialog."""
 LOAD_GROUPS = MODEL, RANKS, MEMORY = "model", "ranks", "memory"
 """Groups of the load settings' flags."""
 
@@ -373,7 +372,6 @@ MOST_STEPS = 1_000_000
 LONGEST_PROMPT = 200
 """Maximum length of the prompt in characters."""
 MOST_TEXTS = 100
-"""Maximum number of paths in `texts`."""
 
 
 class TrainingSettings(SettingsStruct, frozen=True):

@@ -31,9 +31,7 @@ class TokenTexts(Protocol):
     """The vocabulary that readings need: `engine.model.tokens.Tokens`, or `engine.logits.recorded.RecordedTexts`."""
 
     vocabulary: int
-    """Number of ids."""
     eos_ids: tuple[int, ...]
-    """Ids that end the sequence."""
     known: dict[int, tuple[str, bytes, bool]]
     """Cache by token: its text, its bytes, and True if it is special. Filled by readers that look up many tokens."""
 

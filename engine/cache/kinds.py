@@ -88,7 +88,6 @@ class Kind:
     quantized: bool = False
     """True if it is quantized. Trimmed below `quantized_kv_start`, it would differ from a newly filled cache."""
     quantizable: bool = False
-    """True if mlx_lm can quantize it."""
     limit: str = ""
     """Name of the cache's attribute with its maximum number of tokens; empty if it grows with the text."""
     lazy: bool = True
@@ -555,7 +554,7 @@ class Composite(Kind):
         return sum(kind.restore(inner, part, at, end) for (kind, inner), part in pairs)
 
     def goes_ahead(self, cache: Any, offset: int) -> bool:
-        """See `Kind`; True if it is True for all inner caches."""
+        """See `Kind`; all inner caches must allow it."""
         return all(kind.goes_ahead(inner, offset) for kind, inner in self._inner(cache))
 
     def trim_refusal(self, cache: Any, offset: int) -> str:

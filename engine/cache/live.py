@@ -444,7 +444,6 @@ class Segment(StaleTail, frozen=True):
     before it. Also used for the records that remove one token from the end of the cache."""
 
     snapshots: tuple[Snapshot, ...]
-    """A snapshot for each cache."""
     quantized: tuple[bool, ...] = ()
     """True for each cache that was quantized; a snapshot can only be restored into a cache of the same kind."""
 
@@ -528,11 +527,9 @@ class MoveCost(Struct, frozen=True):
     kept: int
     """Number of tokens that stayed in the cache."""
     restored: int
-    """Number of tokens restored from memory."""
     note: str
     """Reason why cached tokens had to be removed or recomputed; empty if none were."""
     nbytes: int = 0
-    """Bytes of the restored KV."""
 
 
 class Mover:

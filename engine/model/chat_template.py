@@ -45,8 +45,7 @@ REASONING = ("reasoning_content", "thinking", "reasoning")
 ARGUMENTS = (
     "conversation", "messages", "tokenize", "add_generation_prompt", "continue_final_message", "return_dict",
 )  # fmt: skip
-"""Arguments of the function that fills the template, which mlx_lm sets itself; they are not variables of the template.
-"""
+"""Arguments of the function that fills the template; mlx_lm sets them itself, so they can't be template variables."""
 
 
 class Filling(Struct, frozen=True):
@@ -209,19 +208,17 @@ THOUGHTS = (
     ("<longcat_think>", "</longcat_think>"),
     ("<|think:start|>", "<|think:end|>"),
 )
-"""Marks at the begin and end of thinking, as templates write them."""
+"""Marks before and after thinking, as templates write them."""
 _OWN_CALLS = (
     ("<seed:tool_call>", "</seed:tool_call>", "qwen3_coder"),
     ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", ""),
     ("<|python_tag|>", "", ""),
     ("<tool_call>", "</tool_call>", "json_tools"),
 )
-"""Marks at the begin and end of tool calls in families for which mlx_lm infers no parser, and the name of the parser.
-"""
+"""Marks around the tool calls of families for which mlx_lm infers no parser, and the name of the parser."""
 _HARMONY = "<|channel|>"
 _PARSER_FILES = Path(mlx_lm.__file__).with_name("tool_parsers").glob("[a-z]*.py")
 PARSERS = tuple(sorted(path.stem for path in _PARSER_FILES))
-"""Names of mlx_lm's parsers."""
 JSON = "json"
 """Name of the parser for calls that consist only of JSON."""
 _STATES = {"normal": "answer", "reasoning": "thinking", "tool": "tool call"}
@@ -258,7 +255,7 @@ def reply_format(template: str, wrapper: Any, vocabulary: Callable[[], Mapping[s
 def _calls(
     template: str, parser: Callable[..., Any] | None, vocabulary: Callable[[], Mapping[str, int]]
 ) -> tuple[str, str, str]:
-    """Marks at the begin and end of tool calls, and the name of their parser; empty if there is none."""
+    """Marks before and after tool calls, and the name of their parser; empty if there is none."""
     from mlx_lm.tokenizer_utils import _infer_tool_parser
 
     stand = SimpleNamespace(chat_template=template, get_vocab=vocabulary)
@@ -369,7 +366,7 @@ def _first_fault(text: str) -> int:
 # ---- filled templates -------------------------------------------------------------------------------
 
 Fill = Callable[[Sequence[Filling]], Sequence[str | None]]
-"""Fills the template with each of several conversations; the result is None for any but the first that fails."""
+"""Fills the template with each of several conversations; all results except the first may be None."""
 Placed = dict[int, list[tuple[int, int]]]
 """Begin and end of each occurrence of each part in the text, by the part's number. Empty if the template leaves the
 part out, and no entry if that is unknown; a template may write a part twice."""

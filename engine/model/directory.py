@@ -98,7 +98,7 @@ VALUES, VALUES_OF_VOCABULARY = 1_000_000, 3_000_000
 """Maximum number of values of a JSON file, without and with a vocabulary; an object counts as four. Each takes 200
 bytes and 4 microseconds. Lists of 65,000 added tokens have 700,000; gemma3's tokenizer.json has 1.9 million."""
 TOKENS = 100_000
-"""Maximum number of entries of a vocabulary, if twice the longest dimension of a tensor is not larger. An added token
+"""Maximum number of entries of a vocabulary, unless twice the longest dimension of a tensor is larger. An added token
 takes 2 KB and 50 µs."""
 LAYERS = 512
 """Number of layers that are always allowed, since building them takes only a second. For more, the weights must have as

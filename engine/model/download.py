@@ -121,7 +121,7 @@ def download(
         The directory of the complete model.
 
     Raises:
-        LoadError: The model can't be downloaded; the message says why, the hint what to do.
+        LoadError: The model can't be downloaded.
         Cancelled: `stopped` returned True.
     """
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
@@ -280,7 +280,7 @@ def _check(commit: str, files: Files, response: Any) -> None:
 
 
 def _report(snapshot: Path, files: Files) -> NoReturn:
-    """Report the progress on the disk every `REPORT_SECONDS`, and refuse a file that grows beyond its listed size."""
+    """Report the progress on the disk every `REPORT_SECONDS`, and refuse a file that is larger than all listed sizes."""
     sizes, told = [size for size, _ in files.values()], -1
     while True:
         with suppress(FileNotFoundError):  # an incomplete file was completed in the meantime

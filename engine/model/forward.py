@@ -39,13 +39,13 @@ FIXED_CHUNK = 2048
 CLEAR_EVERY = 256
 """Number of tokens after which MLX's pool of free buffers is released, as in mlx_lm."""
 CLEAR_AT = 4
-"""Tokens after a multiple of `CLEAR_EVERY`, and of `LOOK_EVERY`, at which that happens. With the first token a cache
-allocates longer arrays, and the old ones are free after the next forward pass. Just before it instead, the pool would
+"""Number of tokens after such a multiple at which this happens. A cache allocates longer arrays with the first token,
+and the old arrays are free after the next forward pass. If the pool were released just before the multiple, it would
 always contain a second KV cache."""
 LOOK_EVERY, POOL_BYTES = 32, 16 * 2**20
-"""Number of tokens after which the pool is also released if it has more than so many bytes. With a context of 8,000
-tokens, the buffers for attention scores, which the next token can't use, grow to 32 MiB in 256 tokens. Releasing the
-pool every time would reduce pocket's rate to 0.9."""
+"""Number of tokens after which the pool is checked, and its size from which it is released. With a context of 8,000
+tokens, buffers for attention scores, which the next token can't reuse, grow to 32 MiB in 256 tokens. Releasing the pool
+at every check would reduce pocket's rate to 0.9."""
 
 Compute = Callable[..., Any]
 """A model, or a function called instead of it: from token ids and a cache to logits."""
@@ -399,12 +399,11 @@ class PipelinedForward:
         return None if self._under_way is None else self._under_way.undo
 
     def prepare(self) -> bool:
-        """Build the forward pass after the launched one, or start it with a guess; the cache counts its token from now
-        on.
+        """Build the next forward pass, or start it with a guess; the cache counts its token from now on.
 
         Returns:
-            True if that succeeded. With a forward pass under way, an error is not raised here but by the step that
-            meets it again.
+            True if that succeeded. While a forward pass is running, an error is not raised; it will occur again in a
+            single step.
         """
         if not self._guesses or self._under_way is None:
             return self._by_layer or self._built(self._slot)

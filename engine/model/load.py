@@ -134,7 +134,6 @@ class Loaded(Struct, frozen=True):
     done: set[Work] = field(default_factory=set)
     """Kinds of work that the model has done since it was loaded, in any session."""
     make_kv: MakeKV = KV
-    """Makes its caches."""
     tail: Tail | None = None
     """The model's tail, if that can be run separately."""
     divided: bool = False
@@ -176,7 +175,7 @@ def load(
         The model, its tokenizer and the facts about both.
 
     Raises:
-        LoadError: The model can't be loaded; the message says why, the hint what to do.
+        LoadError: The model can't be loaded.
         Cancelled: `cancel` was set.
     """
     cancel = cancel or Event()
@@ -254,7 +253,7 @@ def prepare(
         settings: This and the other arguments are the same as for `load`.
 
     Raises:
-        LoadError: The model can't be loaded; the message says why, the hint what to do.
+        LoadError: The model can't be loaded.
         Cancelled: `cancel` was set.
     """
     if mx.default_device() == mx.Device(mx.cpu):
@@ -307,7 +306,7 @@ def load_tokenizer(
         The same tokenizer as from `load`. Its vocabulary size is that in config.json, or unlimited if that has none.
 
     Raises:
-        LoadError: The tokenizer can't be loaded; the message says why, the hint what to do.
+        LoadError: The tokenizer can't be loaded.
         Cancelled: `cancel` was set.
     """
     check(settings)
@@ -409,12 +408,11 @@ def _tokenizer(path: Path, config: dict[str, Any], settings: LoadSettings) -> An
 
 
 def read_weights(model: Any, emit: Emit, cancel: Event) -> str:
-    """Evaluate the lazy weights in groups of tensors, which is as fast as all at once, but shows progress and can be
-    cancelled.
+    """Evaluate the lazy weights in groups of tensors, to report progress and to allow a cancel.
 
     Returns:
-        A sentence on why computing with them will be slow, also in the first progress record; empty if there is enough
-        memory.
+        A sentence on why computing with them will be slow, which the progress records contain, too; empty if there is
+        enough memory.
 
     Raises:
         LoadError: The weights are damaged.

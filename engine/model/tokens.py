@@ -172,7 +172,6 @@ class Tokens:
         self._raw: dict[int, bytes] = {}
         self._texts: dict[int, tuple[str, bytes]] = {}
         self.known: dict[int, tuple[str, bytes, bool]] = {}
-        """See `TokenTexts`."""
         self._formats: dict[str, ReplyFormat] = {}
         """Reply format for the last chat template, by its source."""
 

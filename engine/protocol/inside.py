@@ -466,8 +466,7 @@ class ScoreWriter(Struct, frozen=True):
     layer: Count | None
     """Index of the writer's layer, from 0; None for the embedding and the constant."""
     name: str
-    """Name of the module in its layer, with ` without its heads` for the rest of an attention; empty if there is none.
-    """
+    """Name of the module in its layer, for the rest of an attention with ` without its heads`; empty for none."""
     head: Count | None = None
     """Index of the head, from 0; None if the writer is not a single head."""
 

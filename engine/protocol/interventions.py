@@ -241,13 +241,11 @@ class SweepStrengths(Inside, frozen=True):
     layer: Count
     scope: Scope = "token"
     begin: Count = 0
-    """In the scope `context`, the first position, from 0, at which the direction is added; ignored in the scope
-    `token`."""
+    """First position at which the direction is added, from 0, in the scope `context`; ignored in the scope `token`."""
     token: Count | None = None
-    """Id of the first followed token (the logit of `token` minus that of `other` is followed); None for the most
-    probable token."""
+    """Id of the followed token; its logit minus that of `other` is measured. None for the most probable token."""
     other: Count | None = None
-    """Id of the second followed token; None for the most probable one except `token`."""
+    """Id of the token whose logit is subtracted; None for the most probable one except `token`."""
     strengths: tuple[Finite, ...] = STRENGTHS
 
 
@@ -289,17 +287,17 @@ class StrengthsSwept(Record, frozen=True):
     layer: Count
     """Index of the layer after which the direction was added, from 0."""
     scope: Scope
-    """`token`: added only at the node's token, with the KV of the model itself. `context`: added from `begin` on, so
-    that the KV of those positions is steered, too."""
+    """`token`: added only at the node's token, with the model's own KV. `context`: added from `begin` on, so that the
+    KV of those positions is steered, too."""
     begin: Count
     """First position at which the direction was added, from 0."""
     steered: Count
     """Number of positions at which the direction was added."""
     token: Count
-    """Id of the first followed token."""
+    """Id of the followed token."""
     text: str
     other: Count
-    """Id of the second followed token."""
+    """Id of the token whose logit is subtracted."""
     other_text: str
     difference: float
     """Logit of `token` minus that of `other`, without steering."""
@@ -439,8 +437,7 @@ class Intervened(Record, frozen=True):
     note: str
     facts: CaptureFacts
     begin: Count = 0
-    """In the scope `context`, the first position, from 0, that ran through the changed model; 0 in the scope `token`.
-    """
+    """First position that ran through the changed model, from 0; 0 in the scope `token`."""
 
 
 class SweptUnit(Struct, frozen=True):
@@ -660,8 +657,8 @@ class Intervene(Inside, frozen=True):
     top: Count = 10
     """Number of most probable tokens to list without the interventions, and as many with them."""
     begin: Count = 0
-    """In the scope `context`, the first position, from 0, that runs through the changed model; earlier ones run through
-    the unchanged model."""
+    """First position that runs through the changed model, from 0, in the scope `context`; ignored in the scope `token`.
+    """
     also: tuple[Count, ...] = ()
     """Ids of further tokens to list, however improbable they are."""
 

@@ -88,7 +88,7 @@ class AddTurn(Stoppable, frozen=True):
 
     text: str
     history: tuple[Message, ...]
-    """The conversation up to and including the model's last answer, as on the path."""
+    """The conversation before the model's last answer, which is taken from the path."""
     options: ChatOptions = NO_OPTIONS
     echo: bool | None = None
     """Same as in `Prefill`."""

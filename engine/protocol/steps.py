@@ -82,7 +82,7 @@ NO_SEGMENTS = PromptSegments()
 
 
 class CheckToolCall(Interleavable, frozen=True):
-    """Parse the last tool call before a node, like mlx_lm's server; answered by `ToolCallChecked`.
+    """Parse the last tool call up to a node, like mlx_lm's server; answered by `ToolCallChecked`.
 
     It is also answered between the steps of a run.
     """
@@ -217,8 +217,7 @@ _DECODER = msgpack.Decoder(tuple[_ROW, ...])
 class Candidates(Sequence[Candidate]):
     """The candidates of a distribution, packed until they are read. Compares equal to a tuple of the same candidates.
 
-    Twenty candidates take 1 KB packed; as objects they take 4.5 KB, and most of the memory of a session of 20,000
-    steps.
+    Twenty candidates take 1 KB packed, but 4.5 KB as objects: most of the memory of a session of 20,000 steps.
 
     Args:
         candidates: The candidates, or the value of `packed` of another instance.
@@ -616,7 +615,7 @@ class Run(Stoppable, frozen=True):
     over_sure: bool = False
     """True to also stop if the next token is not sure (`engine.breakpoints.UNSURE`)."""
     goes_on: bool = False
-    """True to continue the last run, which was cancelled to change its pace, with its breakpoints and their counts."""
+    """True to continue the last run, cancelled to change its pace, with its breakpoints and their counts."""
 
 
 class LookAhead(Command, frozen=True):

@@ -69,7 +69,6 @@ class Peek(Struct, frozen=True):
     prompt: str
     """The first prompt; empty if there is none."""
     size: int
-    """Bytes of the file."""
     in_use: bool
     user_message: str = ""
     """The user's message in the first prompt, without the text added by the chat template."""

@@ -96,7 +96,6 @@ class Context:
         self.asked: LoadSettings | None = None
         """The settings with which the user loaded the model."""
         self.loads = 0
-        """Number of loads requested so far."""
         self.opened: Session | None = None
         self.settings = Settings()
         self.rows = LogitsRecorder()

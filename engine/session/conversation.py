@@ -37,9 +37,7 @@ class EncodedPrompt(Struct, frozen=True):
     notes: tuple[str, ...]
     """Notes about requests that could not be met."""
     messages: tuple[Message, ...]
-    """Messages given to the template."""
     options: ChatOptions
-    """Options given to the template."""
     filled: ChatText
     """The text, with the role of each of its parts."""
 

@@ -104,7 +104,6 @@ class CompletionSource:
     settings: Settings
     """Settings of the sampler and of the stops."""
     tree: TokenTree
-    """Tree with the completion's tokens."""
     pending: dict[int, bytes]
     """Bytes of unfinished characters by node."""
     node_reader: NodeReader

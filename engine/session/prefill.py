@@ -162,7 +162,6 @@ class PromptPath(Struct, frozen=True):
     nodes: Sequence[int]
     """Nodes of the prompt's own tokens, which end the path."""
     parent: int
-    """Node before the prompt."""
     pending: dict[int, bytes]
     """Bytes of unfinished characters by node; the prompt's are added."""
     before: Row | None
