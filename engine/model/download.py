@@ -280,7 +280,7 @@ def _check(commit: str, files: Files, response: Any) -> None:
 
 
 def _report(snapshot: Path, files: Files) -> NoReturn:
-    """Report the progress on the disk every `REPORT_SECONDS`, and refuse a file that is larger than all listed sizes."""
+    """Report the progress on the disk every `REPORT_SECONDS`, and refuse a file that is larger than any listed one."""
     sizes, told = [size for size, _ in files.values()], -1
     while True:
         with suppress(FileNotFoundError):  # an incomplete file was completed in the meantime

@@ -62,8 +62,7 @@ class CompareKV(Measure, frozen=True):
     over_ranks: ClassVar[bool] = False
     bits: tuple[Count, ...] = (8, 4)
     group_size: Count | None = None
-    """Number of values that share a scale and a bias; None for 64, or for 32 if the head size is not divisible by 64.
-    """
+    """Number of values that share a scale and a bias; None for 64, or for 32 if the head size isn't divisible by 64."""
 
 
 class RaceOpened(Record, frozen=True):
