@@ -36,7 +36,7 @@ QUIET_ENVIRONMENT = {
 }
 """Variables that keep the libraries from writing over the screen; the user's values are not replaced."""
 OPEN_FILES = 4096
-"""The limit on open files that mlx_lm sets on import, which fails if the process's hard limit is lower."""
+"""Hard limit on open files that mlx_lm sets on import; the import fails if the process's limit is lower."""
 WITHOUT_MLX = "`inspector replay` and `inspector learn` need no MLX."
 """End of every hint if MLX can't be imported."""
 ENDED = "The engine has ended.", "Start the program again.", False

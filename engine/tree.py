@@ -237,7 +237,7 @@ def aligned(one: Sequence[int], other: Sequence[int]) -> list[tuple[int, int]]:
 
     In paths of the same length, each position is aligned with itself. Otherwise the common beginnings, blocks and ends
     are aligned, and the last tokens; replaced spans between two blocks are aligned at their ends, because a span's last
-    token collects its meaning (Meng et al. 2022 patch the subject's last token). The other positions are not aligned.
+    token gathers its meaning (Meng et al. 2022 patch the subject's last token). The other positions are not aligned.
 
     Args:
         one: The tokens of one path.

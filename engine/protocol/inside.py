@@ -631,7 +631,7 @@ its own way. `none`: it never reads the offset."""
 
 
 class Rotation(Struct, frozen=True):
-    """Rotation of queries and keys in some layers, as called by the layers (RoPE, Su et al. 2021)."""
+    """Rotation of queries and keys (RoPE) in some layers, as called by the layers."""
 
     layers: tuple[Count, ...]
     dims: Count
@@ -756,7 +756,10 @@ class HeadFacts(Struct, frozen=True):
 
 
 class RopeFacts(Struct, frozen=True):
-    """Rotary positions (RoPE, Su et al. 2021), as computed in a step."""
+    """Rotary positions (RoPE), as computed in a step.
+
+    Rotary positions are due to Su et al. 2021.
+    """
 
     dims: Count
     """Number of dimensions of each head that are rotated, in pairs."""
