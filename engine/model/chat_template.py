@@ -351,7 +351,7 @@ def _attempt(parse: Callable[..., Any], text: str, *given: Any) -> Any:
 
 
 def _first_fault(text: str) -> int:
-    """Index of the first character that is not valid JSON; the length of the text if there is none or no JSON."""
+    """Index of the first character that is not valid JSON; the text's length if all JSON is valid or there is none."""
     begin = next((place for place, sign in enumerate(text) if sign in "{["), -1)
     if begin >= 0:
         try:

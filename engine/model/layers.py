@@ -118,7 +118,7 @@ def calls(modules: Collection[Any], wrapper: Wrapper, method: str = "__call__") 
 # ---- the tail of a model: final norm, head, multipliers and softcap, over any residual streams ----
 # The model runs with every layer replaced by a function that returns the given streams, so that the operations after
 # the layers are the family's own code. Of 126 families this fails for three, because their layers need more than a
-# stream or are not called; `Tail.fits` tells.
+# stream or are not called; then `Tail.fits` is False.
 
 
 def hidden(result: Any) -> mx.array:

@@ -629,6 +629,6 @@ class SpeculationVerified(Record, frozen=True):
     """Id of the token that a plain step takes at `differs`; None if all are equal."""
     plain_text: str
     difference: float
-    """Largest absolute difference of the logits, over the compared nodes whose logits are kept."""
+    """Largest absolute difference of the logits, over the compared nodes with cached logits."""
     plain_ms: Finite
     """Median time of these plain steps, forward pass and sampler."""

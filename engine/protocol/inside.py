@@ -466,7 +466,7 @@ class ScoreWriter(Struct, frozen=True):
     layer: Count | None
     """Index of the writer's layer, from 0; None for the embedding and the constant."""
     name: str
-    """Name of the module in its layer, for the rest of an attention with ` without its heads`; empty for none."""
+    """Name of the module in its layer, with ` without its heads` for the rest of an attention; empty if none."""
     head: Count | None = None
     """Index of the head, from 0; None if the writer is not a single head."""
 
@@ -756,10 +756,7 @@ class HeadFacts(Struct, frozen=True):
 
 
 class RopeFacts(Struct, frozen=True):
-    """Rotary positions (RoPE), as computed in a step.
-
-    Rotary positions are due to Su et al. 2021.
-    """
+    """Rotary positions (RoPE), as computed in a step; see Su et al. 2021."""
 
     dims: Count
     """Number of dimensions of each head that are rotated, in pairs."""

@@ -345,7 +345,7 @@ class RankFacts(Struct, frozen=True):
     """Name of the rank's machine."""
     pid: Count
     first_layer: Count
-    """Index of the rank's first layer, from 0, in the order in which tokens go through the layers."""
+    """Index of the rank's first layer, from 0, in the order in which the layers run."""
     layers: Count
     """Number of layers that the rank has; all of them with `tensor`."""
     weight_bytes: Count

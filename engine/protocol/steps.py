@@ -502,7 +502,7 @@ class Restoring(Record, frozen=True):
 
 
 class Restored(Record, frozen=True):
-    """The tree of a recorded session was rebuilt, and the cache holds the path to one of its nodes."""
+    """The tree of a recorded session was rebuilt, and the cache contains the path to one of its nodes."""
 
     node: Count
     tokens: Count

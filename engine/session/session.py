@@ -314,7 +314,7 @@ class Session(CompletionSource):
         self.set_position(self.node_reader.position(node_logits, self.settings.candidates))
 
     def check_room(self, node: int) -> None:
-        """Check that one more token can go through the model after a node.
+        """Check that one more token can run through the model after a node.
 
         Raises:
             StepError: The context is full and the model has no positions beyond it.
