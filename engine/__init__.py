@@ -1,11 +1,12 @@
-"""The stepping engine: prefill and decode on MLX one step at a time, with no terminal."""
+"""The stepping engine: prefill and decode on MLX, one step at a time, without a terminal."""
 
 import os
 
-# MLX reads it once. By default it multiplies float32 in TF32 on CUDA and on newer Apple GPUs, with 11 bits of 24, and
-# only the products of several rows: chunks would differ from steps by 1e-3. Set it to 1 to get that.
+# MLX reads this variable once. By default MLX multiplies float32 matrices of several rows in TF32 (11 instead of 24
+# bits) on CUDA and on newer Apple GPUs: the results of chunks would differ from those of steps by 1e-3. Set it to 1 to
+# use TF32.
 os.environ.setdefault("MLX_ENABLE_TF32", "0")
 
-# numpy's own OpenBLAS reads it when numpy is imported, and else starts a thread for each core, which spin for a while
-# after each of its products.
+# numpy's bundled OpenBLAS reads this variable when numpy is imported. Without it, OpenBLAS starts a thread for each
+# core, and these threads spin for a while after each matrix product.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -12,9 +12,9 @@ from engine.setting import MOST_FLOAT, Setting, SettingsStruct, settings_of
 LONGEST = 200
 """Maximum length of a text or a regular expression in characters."""
 REACH = 1000
-"""Number of characters before the newest token's text where a match may begin."""
+"""Maximum distance in characters from the beginning of a match to the newest token's text."""
 SURE = 0.5
-"""Probability from which a token is sure: it is then at least as probable as all others together."""
+"""Smallest probability of a sure token: it is at least as probable as all others together."""
 SegmentEvent = Literal[
     "thinking begins", "thinking ends", "answer begins", "answer ends", "tool call begins", "tool call ends"
 ]
@@ -53,8 +53,8 @@ class Breakpoints(SettingsStruct, frozen=True):
         "of all tokens that the grammar allows", "allowed p below", "share", flag="--break-mass", says=_SHARE,
         words="mass < {}",
     )] = None  # fmt: skip
-    """Total model probability of the tokens that the grammar allows next; a low one means that the grammar works
-    against the model."""
+    """Total model probability of the tokens that the grammar allows next; if it is low, the grammar works against the
+    model."""
     eos: Annotated[bool, Setting(
         "stop before its token is taken", "end of sequence", flag="--break-eos", words="end of sequence"
     )] = False  # fmt: skip
@@ -78,7 +78,8 @@ class Breakpoints(SettingsStruct, frozen=True):
     )] = None  # fmt: skip
     """Regular expression that the completion matches somewhere; the match must end in this run."""
     all_of: bool = False
-    """True to stop only if all conditions are met at once; text, regex and tokens stay met once they are."""
+    """True to stop only if all conditions are met at once; `text`, `regex` and `tokens` stay met after the first
+    match."""
 
     @property
     def active(self) -> tuple[Setting, ...]:
@@ -95,4 +96,4 @@ class Breakpoints(SettingsStruct, frozen=True):
 CONDITIONS = settings_of(Breakpoints)
 """Every condition, in the order of display."""
 UNSURE = Breakpoints(prob_below=SURE)
-"""Stops a run at the first token that is not sure; tokens forced by the grammar are sure at any probability."""
+"""Stops a run at the first token that is not sure; a token forced by the grammar is always sure."""

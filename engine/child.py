@@ -1,6 +1,6 @@
-"""The engine in a child process, or over ranks in several: commands and records go through a local socket.
+"""The engine in a child process, or in several ranks: commands and records go through a local socket.
 
-A model over ranks needs it: `mlx.launch` starts the ranks, the loss of one ends all of them, and the screen stays.
+A model over ranks needs this: `mlx.launch` starts the ranks and the loss of one ends all of them, but not the screen.
 """
 
 from __future__ import annotations
@@ -33,35 +33,36 @@ if TYPE_CHECKING:
     from engine.worker import Worker
 
 END_SECONDS = 1.0
-"""Seconds for the engine's thread to end when the other side has closed the socket."""
+"""Seconds that the engine's thread has to end after the other side closed the socket."""
 SHORTEST_NAP, LONGEST_NAP = 0.0005, 0.05
-"""Seconds between two looks of a rank for a command: in a collective operation it would take a core to wait."""
+"""Shortest and longest sleep in seconds between a rank's polls for a command. Waiting inside a collective operation
+would use a whole core."""
 REASON_SECONDS = 5.0
-"""Seconds for mlx.launch to say which rank has ended, and to end the others."""
+"""Seconds that mlx.launch has to report which rank has ended and to end the others."""
 
 
 class _Running(Struct, eq=False):
     """A process of the engine, or mlx.launch with the ranks."""
 
     hosts: RankHosts | None
-    """The places of the ranks; None for one process."""
+    """Hosts of the ranks; None for a single process."""
     process: Popen[bytes]
     errors: Any
-    """The file of its stderr."""
+    """File with the process's stderr."""
     outgoing: SimpleQueue[Sent | None]
     """Commands for the process; None tells it to end."""
     outstanding: dict[int, Command]
 
 
 class EngineProcess:
-    """An engine's thread in a child process, or one on each rank, which end with this process.
+    """An engine thread in a child process, or one in each rank. The processes end with this one.
 
-    The first command starts it, as does a `Load` after a loss or for other ranks.
+    The first command starts them; so does a `Load` after a loss or for other ranks.
 
     Args:
         emit: Receives each record, in a thread of this object.
-        on_loss: Called in that thread with the reason when the process has ended or a rank was lost; if None, the
-            commands that had not ended fail with it.
+        on_loss: Called in that thread with the reason when the process has ended or a rank is lost; if None, the
+            commands that have not ended fail with that reason.
     """
 
     def __init__(
@@ -69,15 +70,15 @@ class EngineProcess:
     ) -> None:
         self.emit, self.on_loss = emit, on_loss
         self._lock = threading.Lock()
-        """Guards all that follows."""
+        """Guards the attributes below."""
         self._running: _Running | None = None
         self._loss = ""
         """Why the last process was lost."""
         self._configure: Sent | None = None
-        """The last settings, for a process to come; id 0 hides the end of the command."""
+        """The last settings, for the next process; with id 0, the `Ended` of this command isn't passed on."""
 
     def start(self) -> None:
-        """Nothing is started before the first command, which may say over which ranks."""
+        """Do nothing: the first command starts the process, since it may name the ranks."""
 
     def send(self, sent: Sent) -> None:
         """Send a command; after a loss, a `Load` starts a new process and any other command fails."""
@@ -105,13 +106,13 @@ class EngineProcess:
             self.emit(Received(Ended(command.kind, cancelled=True), sent.id))
 
     def close(self, timeout: float = 2.0) -> bool:
-        """End the process and all that it started.
+        """End the process and all processes that it started.
 
         Args:
             timeout: Seconds that it has to end by itself.
 
         Returns:
-            True: nothing is left of it.
+            Always True, since the processes are killed after the timeout.
         """
         with self._lock:
             running, self._running = self._running, None
@@ -123,7 +124,7 @@ class EngineProcess:
         return True
 
     def _start(self, hosts: RankHosts | None, id: int) -> None:
-        """Start the process or the ranks, unless they run.
+        """Start the process or the ranks, unless they are running.
 
         Raises:
             LoadError: They can't be started.
@@ -136,16 +137,16 @@ class EngineProcess:
                 self.emit(Received(Ended(command.kind, cancelled=True), id_before))
         if hosts is not None:
             self.emit(Received(Loading("ranks", 0, len(hosts.ranks) - 1, "starting"), id))
-        folder = TemporaryDirectory(prefix="inspector-")  # other users may not enter it
+        folder = TemporaryDirectory(prefix="inspector-")  # other users have no access to it
         address = str(Path(folder.name, "engine"))
         call = f"from engine.child import run; run({address!r}, {hosts is not None})"
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(address)
         listener.listen(1)
-        errors = TemporaryFile()  # noqa: SIM115 - read when the process has ended
+        errors = TemporaryFile()  # noqa: SIM115 - read after the process has ended
         try:
             started = python_command(call) if hosts is None else hosts.command(Path(folder.name), call)
-            # a library that writes to the terminal would write over the screen, and Ctrl-C in it must not end this
+            # no access to the terminal: a library could write over the screen, and Ctrl-C must not end the process
             process = Popen(started, stdin=PIPE, stdout=DEVNULL, stderr=errors, start_new_session=True)
         except OSError as error:
             message = f"No process can be started for the engine: {error.strerror}."
@@ -171,7 +172,7 @@ class EngineProcess:
                     received = pipe.recv()
                     record = received.record
                     if isinstance(record, Failure) and record.lost_rank is not None:
-                        loss = record.message  # without its hint: a new process has all ranks again
+                        loss = record.message  # the hint is dropped: a new process has all ranks again
                         break
                     if isinstance(record, Loading) and running.hosts is not None:
                         _quieten(running.process)
@@ -190,14 +191,14 @@ class EngineProcess:
         if self.on_loss is not None:
             self.on_loss(loss)
         for id, command in running.outstanding.items():
-            # after a load there is no model, and so no session to fall back to
+            # if a load fails there is no model, so `on_loss` has no session to fall back to
             if self.on_loss is None or isinstance(command, Load):
                 self.emit(Received(Failure(command.kind, loss, "Open it again."), id))
             self.emit(Received(Ended(command.kind, cancelled=True), id))
 
 
 def _accepted(listener: socket.socket, process: Popen[bytes]) -> Connection[Any, Any] | None:
-    """The connection of the process; None if it ends before."""
+    """Wait for the process to connect; None if it ends before."""
     with listener:
         listener.settimeout(0.1)
         while process.poll() is None:
@@ -207,9 +208,9 @@ def _accepted(listener: socket.socket, process: Popen[bytes]) -> Connection[Any,
 
 
 def _quieten(launcher: Popen[bytes]) -> None:
-    """Have mlx.launch no longer watch if ranks take input: it would use a core for that.
+    """Make mlx.launch stop polling whether the ranks accept input, which uses a whole core.
 
-    It stops once it fails to write to a rank, and each rank closes its stdin before it joins the others.
+    It stops when a write to a rank fails, and each rank closes its stdin before it joins the group.
     """
     assert launcher.stdin is not None
     with suppress(OSError):
@@ -218,15 +219,15 @@ def _quieten(launcher: Popen[bytes]) -> None:
 
 
 def _write(pipe: Connection[Any, Any], outgoing: SimpleQueue[Sent | None]) -> None:
-    """Send what is queued, in a thread of its own: the pipe is full while the process hangs."""
-    with suppress(OSError):  # the reader sees the end
+    """Send the queued commands, in a separate thread, because the pipe blocks while the process hangs."""
+    with suppress(OSError):  # the reading thread notices the end
         while (sent := outgoing.get()) is not None:
             pipe.send(sent)
         pipe.send(None)
 
 
 def _ending(running: _Running) -> str:
-    """A sentence on how the process ended, with its last line or its signal."""
+    """A sentence about how the process ended, with its last line of output or its signal."""
     with suppress(TimeoutExpired):
         running.process.wait(1.0 if running.hosts is None else REASON_SECONDS)
     running.errors.seek(0)
@@ -236,7 +237,7 @@ def _ending(running: _Running) -> str:
 
 
 def _kill(process: Popen[bytes]) -> None:
-    """End a process and those that it started."""
+    """Kill a process and those that it started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -246,9 +247,9 @@ def _kill(process: Popen[bytes]) -> None:
 
 
 class RanksInbox(Inbox):
-    """The tasks of all ranks: those that rank 0 receives.
+    """The tasks of all ranks, as received by rank 0.
 
-    What needs neither the model nor its session, such as a training, stays on rank 0.
+    Commands that need neither the model nor its session, such as a training, run on rank 0 alone.
     """
 
     _alone = False
@@ -257,7 +258,7 @@ class RanksInbox(Inbox):
     """The `SharedCancel` of the command that all ranks execute."""
 
     def get(self, workers: Collection[Worker] = ()) -> Task | int | None:
-        """Wait for rank 0's next task; only there idle time is used."""
+        """Wait for rank 0's next task; only rank 0 uses its idle time."""
         from engine.ranks.group import joined  # with MLX, in the thread that computes
 
         group, nap = joined(), SHORTEST_NAP
@@ -281,7 +282,7 @@ class RanksInbox(Inbox):
                 return task
 
     def take_interleavable(self, session: int) -> Task | None:
-        """See `Inbox`; rank 0's."""
+        """See `Inbox`; the item is rank 0's."""
         from engine.ranks.group import joined
 
         if self._alone:
@@ -291,7 +292,7 @@ class RanksInbox(Inbox):
         return self._of_all(own) if waits else None
 
     def _of_all(self, own: Task | None) -> Task:
-        """A task of rank 0, sent to all ranks."""
+        """Send a task of rank 0 to all ranks, and return it."""
         from engine.ranks.group import SharedCancel, joined
 
         command, id, cancelled = joined().first(own and (own.command, own.id, own.cancel.is_set()))
@@ -306,16 +307,16 @@ def _of_all(command: Command) -> bool:
 
 
 def run(address: str, over_ranks: bool) -> None:
-    """Run an engine's thread in this process until the other side ends it or is gone.
+    """Run an engine's thread in this process until the other side ends it or disconnects.
 
     Args:
-        address: The socket of the other side.
-        over_ranks: True if this process is one of several ranks, of which the first alone connects.
+        address: Path of the other side's socket.
+        over_ranks: True if this process is one of several ranks; only the first one connects.
     """
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     inbox = None
     if over_ranks:
-        import_mlx_lm()  # a rank that can't must end: the engine's thread would continue, and say so to each command
+        import_mlx_lm()  # if it fails, the rank must end; the engine's thread would only answer each command with it
         inbox = RanksInbox()
         if os.environ["MLX_RANK"] != "0":
             engine = EngineThread(lambda received: None, inbox)
@@ -334,6 +335,5 @@ def run(address: str, over_ranks: bool) -> None:
         while (sent := pipe.recv()) is not None:
             engine.send(sent)
     engine.close(END_SECONDS)
-    # A thread that still uses MLX would abort the interpreter's own way out; for another status than 0 mlx.launch ends
-    # the other ranks.
+    # A normal exit would abort if a thread still used MLX. If the status isn't 0, mlx.launch ends the other ranks.
     os._exit(over_ranks)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 COMPUTE_AGAIN = "Compute them again"
-"""Beginning of a hint if `commands.Recall` solves the problem."""
+"""Beginning of a hint if `Recall` solves the problem."""
 FAULT = "This is a fault of the program; please report it with the log."
 """Hint of a failure that is a bug."""
 
@@ -77,7 +77,7 @@ class RecordingError(EngineError):
     Args:
         message: The problem, in one line.
         hint: The next step for the user, in one line.
-        entry: Number of the entry in the file, from 1; 0 if the error isn't about one.
+        entry: Number of the entry in the file, from 1; 0 if the error isn't about a single entry.
     """
 
     def __init__(self, message: str, hint: str = "", entry: int = 0) -> None:
@@ -109,7 +109,7 @@ def cutting() -> Iterator[None]:
 
 
 def not_unicode_at(text: str) -> int | None:
-    """Index of the first character that UTF-8 can't have, half of a surrogate pair; None if there is none."""
+    """Index of the first character that UTF-8 can't encode, a lone surrogate; None if there is none."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -118,12 +118,12 @@ def not_unicode_at(text: str) -> int | None:
 
 
 def first_line(error: object, most: int = 200, nothing: str = "") -> str:
-    """The first line of an error's text, without a final full stop.
+    """The first line of an error's message, without a final full stop.
 
     Args:
         error: The exception.
         most: Maximum number of characters.
-        nothing: Text to return if the error has none; empty for the name of its class.
+        nothing: Text to return if the message is empty; by default, the name of the error's class.
     """
     lines = str(error).strip().splitlines()
     return lines[0][:most].rstrip(" :.") if lines else nothing or type(error).__name__

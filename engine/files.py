@@ -1,9 +1,8 @@
-"""Files: paths that the user typed, files of other programs, files that are written whole. Standard library alone.
+"""Files: paths typed by the user, files of other programs, and atomic writes. Uses only the standard library.
 
-Both sides use this, for the command line, for dialogs, and for what is saved. Of other programs' files regular ones
-alone are read, and no more of them than their reader can take: a named pipe would never answer, `/dev/zero` never end.
-A refusal is an `OSError` like any other, whose `strerror` says why, so that each reader puts it into its own words. A
-pipe is read from standard input, never by name.
+Both the engine and the screen use this module, for the command line, dialogs and saved files. Only regular files are
+read, up to a limit of size: a named pipe may never answer, and `/dev/zero` never ends. A refusal is an `OSError` with
+the reason as its `strerror`, so that each reader can word its own message. Pipes are read only as standard input.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from typing import BinaryIO, Literal
 from engine.errors import PathError
 
 LONGEST = 160
-"""Characters of a path in a message."""
+"""Maximum number of characters of a path in a message."""
 PRIVATE, SHARED = 0o600, 0o666
-"""Permissions of a new file: for its owner alone, or as the user's umask has them."""
+"""Permissions of a new file: only for its owner, or as the user's umask allows."""
 OTHER = "Choose another name, or replace it with --force."
 _HINTS = {
     errno.EACCES: "Check the permissions, or choose another place.",
@@ -41,13 +40,13 @@ _SPECIAL = {
 
 
 def typed(text: str) -> Path:
-    """The path that the user typed; there need be no such file.
+    """Convert a path typed by the user; the file need not exist.
 
     Args:
-        text: As it was typed; `~` is a home directory.
+        text: The typed text; `~` is a home directory.
 
     Raises:
-        PathError: No file can have that name, or it can't be looked for.
+        PathError: The name is not a valid file name, or the path can't be looked up.
     """
     try:
         path = Path(text).expanduser()
@@ -56,7 +55,7 @@ def typed(text: str) -> Path:
         user = text.partition("/")[0]
         message = f"No home directory is known for {shorter(user)}."
         raise PathError(message, "Give the path in full.") from None
-    except ValueError:  # a NUL, or half of a surrogate pair
+    except ValueError:  # a null byte, or a lone surrogate
         raise PathError(f"{shorter(text)!a} can't be the name of a file.", "Give another.") from None
     except (FileNotFoundError, NotADirectoryError):
         pass
@@ -68,12 +67,12 @@ def typed(text: str) -> Path:
 def message_and_hint(
     path: Path | str, error: OSError, done: Literal["read", "written"] = "read"
 ) -> tuple[str, str]:
-    """Message and hint of an error of the operating system, each one line.
+    """Message and hint for an error of the operating system, each one line.
 
     Args:
-        path: Of the file.
-        error: What was raised.
-        done: What can't be done with the file.
+        path: Path of the file.
+        error: The error.
+        done: The operation that failed.
     """
     message, number = f"{shorter(path)} can't be {done}: {error.strerror or error}.", error.errno or 0
     if done == "read":
@@ -82,7 +81,7 @@ def message_and_hint(
 
 
 def shorter(path: Path | str) -> str:
-    """A path for a message, without its middle where it is long."""
+    """A path for a message; a long one is shortened in the middle."""
     text = str(path)
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}…{text[-LONGEST // 2 :]}"
 
@@ -104,21 +103,21 @@ def here() -> Path:
 
 
 def free(path: Path, force: bool, other: str = OTHER) -> Path:
-    """Check that a file may be written, before the work of making its content.
+    """Check that a file may be written, before its content is made.
 
-    Pipes, sockets and devices are refused also with `force`: a file appears whole or not at all, which none of them
-    can promise, and a pipe without a reader would hold up the program for ever.
+    Pipes, sockets and devices are refused even with `force`: they can't be written atomically, and a pipe without a
+    reader would block the program forever.
 
     Args:
-        path: As `typed` gave it.
-        force: True if a file that is there may be replaced.
-        other: The hint if one is there and may not.
+        path: Path as returned by `typed`.
+        force: True if an existing file may be replaced.
+        other: Hint if the file exists and may not be replaced.
 
     Returns:
         The path.
 
     Raises:
-        PathError: A file is there, or no file can be.
+        PathError: The file exists and may not be replaced, or no file can be written there.
     """
     if not path.is_absolute():
         here()
@@ -149,15 +148,15 @@ def free(path: Path, force: bool, other: str = OTHER) -> Path:
 
 @contextmanager
 def replacing(path: Path, force: bool = True, mode: int = SHARED) -> Iterator[BinaryIO]:
-    """A file to write into, which gets its name when it is complete: until then, and on an error, nothing changes.
+    """Write a file atomically: it gets its name when it is complete, and after an error nothing has changed.
 
     Args:
-        path: Where; a link stays a link, and what is replaced keeps its permissions.
-        force: True if a file that is there may be replaced, also one that comes meanwhile.
+        path: Path of the file. A link stays a link, and a replaced file keeps its permissions.
+        force: True if an existing file may be replaced, also one that is created in the meantime.
         mode: Permissions of a new file, `PRIVATE` or `SHARED`.
 
     Raises:
-        PathError: It can't be written.
+        PathError: The file can't be written.
     """
     target = Path(os.path.realpath(free(path, force)))
     aside = target.with_name(f".{os.urandom(8).hex()}.part")
@@ -168,7 +167,7 @@ def replacing(path: Path, force: bool = True, mode: int = SHARED) -> Iterator[Bi
             yield file
             file.flush()
             os.fsync(file.fileno())
-        free(path, force)  # something else may have come meanwhile
+        free(path, force)  # it may have been created in the meantime
         os.replace(aside, target) if force else name_new(aside, target)
         _sync(target.parent)
     except FileExistsError:
@@ -176,29 +175,33 @@ def replacing(path: Path, force: bool = True, mode: int = SHARED) -> Iterator[Bi
     except OSError as error:
         raise PathError(*message_and_hint(path, error, "written")) from error
     finally:
-        with suppress(OSError):  # the error that is shown is why it could not be written
+        with suppress(OSError):  # the first error is the one to report
             aside.unlink(missing_ok=True)
 
 
 def name_new(aside: Path, path: Path) -> None:
-    """Give a file its name, unless another file has it.
+    """Rename a file, unless the new name exists.
+
+    Args:
+        aside: The file.
+        path: Its new name.
 
     Raises:
-        FileExistsError: Another has.
-        OSError: It can't get it.
+        FileExistsError: The new name exists.
+        OSError: The file can't be renamed.
     """
     try:
         os.link(aside, path)
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP):
             raise
-        if path.exists():  # a file system without links: between this and the next line another may come
+        if path.exists():  # no hard links on this file system: a file created after this check is replaced
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from error
         aside.rename(path)
 
 
 def _sync(directory: Path) -> None:
-    """Bring the new name to the disk, too, if the directory may be read."""
+    """Flush the new name to the disk, too, if the directory is readable."""
     with suppress(PermissionError):
         descriptor = os.open(directory, os.O_RDONLY)
         try:
@@ -211,9 +214,9 @@ def _sync(directory: Path) -> None:
 
 MIB = 2**20
 CONFIG_LIMIT = 64 * MIB
-"""Bytes of a file that describes a model at most. The largest tokenizer.json that is known, gemma3's, has 33 MB."""
+"""Maximum size in bytes of a file that describes a model. The largest known tokenizer.json, gemma3's, has 33 MB."""
 TEXT_LIMIT = 16 * MIB
-"""Bytes of a prompt or of a text to score at most: some 4 million tokens."""
+"""Maximum size in bytes of a prompt or of a text to score: about 4 million tokens."""
 _READ = {**_SPECIAL, stat.S_IFIFO: "a named pipe"}
 
 
@@ -224,15 +227,15 @@ def open_regular(path: Path | str) -> io.BufferedReader:
         path: A regular file, or a link to one.
 
     Returns:
-        It, from its beginning; the caller closes it.
+        The open file; the caller closes it.
 
     Raises:
-        OSError: It isn't there, can't be read, or is no regular file.
+        OSError: The file doesn't exist, can't be read, or is not a regular file.
     """
     try:
-        _refuse_special(os.stat(path), path)  # before it is opened: opening a device may already act on it
+        _refuse_special(os.stat(path), path)  # before opening: to open a device may already act on it
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except ValueError as error:  # a null byte, or half a surrogate pair
+    except ValueError as error:  # a null byte, or a lone surrogate
         raise OSError(errno.EINVAL, "no file can have such a name", str(path)) from error
     try:
         _refuse_special(os.fstat(descriptor), path)
@@ -243,38 +246,38 @@ def open_regular(path: Path | str) -> io.BufferedReader:
 
 
 def check_regular(path: Path | str, limit: int | None = None) -> None:
-    """Refuse a file that another reader is about to open by its name.
+    """Check a file that a library is about to open by its name.
 
     Args:
         path: A regular file, or a link to one.
-        limit: Bytes at most; None for any number.
+        limit: Maximum size in bytes; None for any.
 
     Raises:
-        OSError: As `open_regular`, or it is larger.
+        OSError: See `open_regular`; or the file is too large.
     """
     with open_regular(path) as file:
         _refuse_large(os.fstat(file.fileno()).st_size, limit, path)
 
 
 def read_regular(path: Path | str, limit: int) -> bytes:
-    """All of a file.
+    """Read a whole file.
 
     Args:
         path: A regular file, or a link to one.
-        limit: Bytes at most.
+        limit: Maximum size in bytes.
 
     Raises:
-        OSError: As `open_regular`, or it is larger.
+        OSError: See `open_regular`; or the file is too large.
     """
     with open_regular(path) as file:
         _refuse_large(os.fstat(file.fileno()).st_size, limit, path)
-        content = read_at_most(file, limit)  # files below /proc have no size
+        content = read_at_most(file, limit)  # files in /proc report no size
     _refuse_large(len(content), limit, path)
     return content
 
 
 def read_at_most(file: BinaryIO, limit: int) -> bytes:
-    """All that a file or a pipe holds up to its end, or `limit` bytes and one more where it holds more."""
+    """Read a file or a pipe to its end, or `limit` + 1 bytes if it is longer."""
     blocks, left = [], limit + 1
     while left and (block := file.read(min(left, MIB))):
         blocks.append(block)

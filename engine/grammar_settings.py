@@ -9,10 +9,10 @@ from engine.errors import SettingsError, not_unicode_at
 from engine.setting import SettingsStruct
 
 GrammarKind = Literal["regex", "json-schema", "lark", "gbnf", "choices"]
-"""Notation of a grammar; `choices` is a list of allowed texts, one a line."""
+"""Notation of a grammar; `choices` is a list of allowed texts, one per line."""
 KINDS: tuple[GrammarKind, ...] = get_args(GrammarKind)
 LONGEST = 2**20
-"""Maximum length of a grammar in characters: the largest JSON schemas in public use have some 300,000."""
+"""Maximum length of a grammar in characters: the largest JSON schemas in public use have about 300,000."""
 
 
 class Grammar(SettingsStruct, frozen=True):
@@ -20,14 +20,14 @@ class Grammar(SettingsStruct, frozen=True):
 
     kind: GrammarKind
     text: str
-    """The regular expression, the schema, the grammar, or the choices, one a line."""
+    """The regular expression, the schema, the grammar, or the choices, one per line."""
     begin: int | None = None
     """Number of tokens of the path before the text that must match; None for the end of each path's last prompt."""
 
     @property
     def summary(self) -> str:
         """Kind and first 40 characters of the text, in one line: `regex [0-9]+`."""
-        if self.kind == "regex":  # blanks are a part of it, and could not be seen at its ends
+        if self.kind == "regex":  # spaces are part of it, but would be invisible at its ends
             words = re.sub("^ +| +$", lambda ends: "␣" * len(ends[0]), self.text)
             words = words.replace("\n", "\\n").replace("\t", "\\t")
         else:

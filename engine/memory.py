@@ -15,12 +15,12 @@ from typing import Literal
 from msgspec import Struct
 
 CUDA = ("mlx-cuda-12", "mlx-cuda-13")
-"""The distributions that bring MLX's CUDA backend."""
+"""The distributions with MLX's CUDA backend."""
 WIRED_SHARE = 2 / 3
-"""Share of a Mac's memory that Metal recommends at least: 10.7 of 16 GiB, 21.3 of 32, more on larger ones, as users
-report it; not measured here, and MLX gives the figure itself once it runs."""
+"""Smallest share of a Mac's memory that Metal recommends: 10.7 of 16 GiB, 21.3 of 32, and more on larger Macs, as
+reported by users. Not measured here; MLX reports the exact figure once it runs."""
 MemoryOf = Literal["machine", "gpu", "metal"]
-"""The memory that arrays take: the machine's, a GPU's own, or the part of the machine's that Metal recommends."""
+"""The memory that arrays use: the machine's, the GPU's own, or the part of the machine's that Metal recommends."""
 
 
 class Room(Struct, frozen=True):
@@ -37,7 +37,7 @@ SECONDS = 5
 
 def memory_of() -> MemoryOf:
     """The memory that a model will take, before MLX runs; see `engine.model.facts.memory_of_device`."""
-    from importlib import metadata  # slow to import, and only wanted here
+    from importlib import metadata  # slow to import, and only needed here
 
     for distribution in CUDA:
         with suppress(metadata.PackageNotFoundError):
@@ -47,7 +47,7 @@ def memory_of() -> MemoryOf:
 
 
 def memory_available() -> int | None:
-    """Bytes that a program can take without swapping, as Linux and macOS estimate them; None if unknown."""
+    """Bytes that a program can use without swapping, as estimated by the system; None if unknown."""
     if sys.platform == "darwin":
         return _on_a_mac(_output("/usr/bin/vm_stat"))
     try:
@@ -59,7 +59,7 @@ def memory_available() -> int | None:
 
 
 def memory_installed() -> int | None:
-    """Bytes of memory that the machine has, None if unknown."""
+    """Bytes of memory that the machine has; None if unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (OSError, ValueError):
@@ -67,10 +67,10 @@ def memory_installed() -> int | None:
 
 
 def memory_for_models() -> int | None:
-    """Bytes that a model may take before MLX runs: an estimate of `engine.model.facts.free_bytes`.
+    """Bytes that a model may take, before MLX runs: an estimate of `engine.model.facts.free_bytes`.
 
-    Where MLX computes on CUDA, what is free on the GPU; on a Mac what is free, and no more than Metal recommends; else
-    what is free, and where the system doesn't tell that, what is installed.
+    With CUDA, the free memory of the GPU; on a Mac, the free memory up to the amount that Metal recommends; otherwise
+    the free memory, or all installed memory if the system doesn't report it.
     """
     of = memory_of()
     if of == "gpu":
@@ -83,7 +83,7 @@ def memory_for_models() -> int | None:
 
 
 def _on_cuda() -> int | None:
-    """Bytes free on the GPU that MLX takes, the first that is visible; None if its driver doesn't tell."""
+    """Free bytes on the GPU that MLX uses, the first visible one; None if the driver doesn't report them."""
     device = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0] or "0"
     asked = ("--query-gpu=memory.free", "--format=csv,noheader,nounits", f"--id={device}")
     output = _output("nvidia-smi", *asked).strip()
@@ -91,14 +91,14 @@ def _on_cuda() -> int | None:
 
 
 def _on_a_mac(output: str) -> int | None:
-    """Bytes that are free or can be taken from what isn't in use, from what `vm_stat` prints."""
+    """Bytes that are free or reclaimable, from the output of `vm_stat`; None if it can't be parsed."""
     page = re.search(r"page size of (\d+) bytes", output)
     pages = re.findall(r"^Pages (?:free|inactive|speculative):\s+(\d+)\.$", output, re.MULTILINE)
     return int(page[1]) * sum(map(int, pages)) if page is not None and len(pages) == 3 else None
 
 
 def _output(*command: str) -> str:
-    """The output of a program; empty if there is none, or it fails."""
+    """The output of a program; empty if it isn't installed or fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True).stdout
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
@@ -106,8 +106,8 @@ def _output(*command: str) -> str:
 
 
 # ---- resident memory of the process ------------------------------------------------------------
-# On Linux one read of a file that stays open, about 2 us. macOS reports the current figure only through calls that
-# need more than Python's own library; there it is the peak so far.
+# On Linux this is one read from a file that stays open, about 2 us. macOS reports the current figure only through calls
+# that the standard library lacks; there the peak so far is returned.
 
 STATM = "/proc/self/statm"
 
@@ -128,20 +128,20 @@ def _peak() -> int:
 
 
 resident = reader()
-"""Returns the bytes of this process that are in memory."""
+"""Returns the resident bytes of this process."""
 
 
-# ---- memory that is free again ------------------------------------------------------------------
+# ---- freed memory -------------------------------------------------------------------------------
 
 
 def trim() -> None:
-    """Give freed memory back to the system, if its C library is glibc; all threads may continue."""
-    import ctypes  # 1.4 ms, which the first screen doesn't need
+    """Return freed memory to the system if the C library is glibc; other threads keep running."""
+    import ctypes  # takes 1.4 ms to import; not needed for the first screen
 
     with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))
 
 
 def size_words(count: int) -> str:
-    """Bytes of memory as a sentence has them."""
+    """Bytes of memory for a sentence: `1.5 GiB`, `300 MiB`."""
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

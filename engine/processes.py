@@ -1,4 +1,4 @@
-"""Processes that the engine starts: with the modules of this one, and with limits of time and memory."""
+"""Child processes: with this process's module path, or with limits of time and memory."""
 
 from __future__ import annotations
 
@@ -13,45 +13,46 @@ from contextlib import suppress
 from subprocess import DEVNULL, PIPE, TimeoutExpired, run
 from typing import Any
 
-# ---- a function of the program, which the kernel limits in memory and in processor time --------
-# For work that a file or the user chose and that nothing in this process could interrupt: one call of C may take
-# minutes or gigabytes. The child runs this file as a script: a JSON object in, a JSON object out.
+# ---- a function with limits of memory and processor time, enforced by the kernel ---------------
+# For work that depends on a file or on the user's input and that this process could not interrupt: one call into C may
+# take minutes or gigabytes. The child runs this file as a script: a JSON object in, a JSON object out.
 
 PATIENCE = 6.0
-"""Seconds until the process is ended on a machine that gives it little processor time."""
+"""Seconds after which the process is killed, even if it got little processor time."""
 
 
 def limited(function: str, given: Mapping[str, Any], nbytes: int, seconds: int) -> dict[str, Any]:
-    """Call a function in a process of its own, within limits of memory and time.
+    """Call a function in a separate process, within limits of memory and time.
 
     Args:
-        function: `module:name`; the module imports all that the function needs. It takes `given` and returns a dict.
-        given: Values that JSON has.
-        nbytes: Bytes of address space. macOS has no such limit; there the time bounds what can be built.
-        seconds: Processor time after the imports.
+        function: `module:name`. The function takes `given` and returns a dict; importing the module imports everything
+            that it needs.
+        given: Values that can be written as JSON.
+        nbytes: Maximum address space in bytes. macOS has no such limit; there only the time is limited.
+        seconds: Maximum processor time after the imports.
 
     Returns:
-        The function's result. If it took too much memory, the sentence without its full stop as `error`; if the process
-        was ended first, its exit status as `ended`, None if it took too long.
+        The function's result. If it took too much memory, `error` with a message without full stop; if the process
+        ended without a result, `ended` with its exit status, or None if it took too long.
 
     Raises:
         OSError: No process can be started.
     """
     asked = {"path": sys.path, "function": function, "given": given, "bytes": nbytes, "seconds": seconds}
     try:
-        # in a session of its own: a Ctrl-C of the terminal is answered here
+        # in a new session, so that Ctrl-C in the terminal reaches only this process
         pipes: dict[str, Any] = {"input": json.dumps(asked).encode(), "stdout": PIPE, "stderr": DEVNULL}
         done = run([sys.executable, "-I", "-S", __file__], **pipes, timeout=PATIENCE, start_new_session=True)
         answer: dict[str, Any] = json.loads(done.stdout)
     except TimeoutExpired:
         return {"ended": None}
-    except ValueError:  # it has written nothing, or a part
+    except ValueError:  # it wrote nothing, or only a part
         return {"ended": done.returncode}
     return answer
 
 
 def answer() -> None:
-    """Answer standard input, in the child."""
+    """In the child: read the call from standard input and write its result to standard output."""
     asked = json.load(sys.stdin)
     sys.path[:] = asked["path"]
     module, _, name = asked["function"].partition(":")
@@ -69,11 +70,11 @@ def answer() -> None:
     sys.stdout.write(written)
 
 
-# ---- processes of our own ----------------------------------------------------------------------
+# ---- processes with this process's modules -----------------------------------------------------
 
 
 def python_command(call: str) -> list[str]:
-    """The command that starts the Python of this process with the places of modules that this one has.
+    """The command that starts this process's Python with the same module search path.
 
     Args:
         call: The statements to execute, on one line.
@@ -85,7 +86,7 @@ def ending_of(status: int) -> str:
     """The end of a process in words: `ended with status 1`, `was ended by SIGKILL`.
 
     Args:
-        status: The status that `subprocess` returns: a signal's number is negative.
+        status: Return code from `subprocess`; negative if a signal ended the process.
     """
     if status >= 0:
         return f"ended with status {status}"

@@ -1,9 +1,9 @@
 """The segments of a reply while it is generated: a text automaton over the marks of a `ReplyFormat`.
 
-The marks are looked for in the text, as mlx_lm's server does, so that one that the model spells out in several tokens
-counts, too. A token's kind is that of its first character that is no space. While the last characters may be the
-beginning of a mark, the kinds of their tokens are provisional. The engine stops runs by it, and the screen labels
-tokens by it, live or recorded: mlx_lm's own `TextStateMachine` would need MLX in a replay.
+The marks are found in the text, as in mlx_lm's server, so that a mark spelled out in several tokens counts, too. The
+kind of a token is that of its first character that is not a space. While the last characters may be the beginning of a
+mark, the kinds of their tokens are provisional. The engine evaluates segment breakpoints with it, and the screen labels
+live and recorded tokens with it; mlx_lm's own `TextStateMachine` would need MLX in a replay.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import NamedTuple, get_args
 from engine.protocol import ReplyFormat, SegmentKind
 
 KINDS: Mapping[str, SegmentKind] = {kind: kind for kind in get_args(SegmentKind)}
-"""Kinds by their names."""
 TOOL_CALL = "tool call"
 MARKUP: SegmentKind = "markup"
 MOST_MARKS = 64
@@ -29,39 +28,40 @@ class ReplyToken(NamedTuple):
     """One token of a reply, as the automaton needs it."""
 
     text: str
-    """The characters that it finished."""
+    """The characters that it completes."""
     special: bool = False
     ends: bool = False
     """True if it ends the sequence."""
 
 
 class ReplyState(NamedTuple):
-    """The state after one token of a reply. Each token makes a new one, so that branches share them; after most tokens
-    of a text it is equal to the one before, so that it can be kept once.
+    """The state after one token of a reply. It is immutable, so that branches can share it; within plain text most
+    states are equal to the one before, so that they can be stored once.
     """
 
     state: str
-    """State of the characters that are decided."""
+    """State after the characters that are decided."""
     waiting: str = ""
     """Characters that may be the beginning of a mark."""
     undecided: tuple[tuple[int, int, ReplyToken], ...] = ()
-    """Tokens whose kinds the next ones decide: the number of tokens after each, the index of the character that decides
-    its kind among the waiting ones, and the token."""
+    """Tokens without a final kind: for each the number of tokens after it, the index among the waiting characters of
+    the one that decides its kind, and the token."""
     kind: SegmentKind = "answer"
-    """Kind of the last token; provisional if that is among the undecided."""
+    """Kind of the last token; provisional if the token is undecided."""
     settled: tuple[tuple[int, SegmentKind], ...] = ()
-    """Tokens that the last one decided, each as the number of tokens after it, with their kinds."""
+    """Earlier tokens whose kinds the last token decided: the number of tokens after each, and its kind."""
     entered: tuple[str, ...] = ()
-    """States that the last token led to, in their order."""
+    """States that the last token entered, in order."""
     provisional: int = 0
-    """Number of tokens at the end without a certain kind yet; a mark within markup changes nothing."""
+    """Number of tokens at the end with a provisional kind; 0 within markup, where a mark changes nothing."""
 
 
 class ReplyReader:
     """Reads replies of one format.
 
     Args:
-        format: A recording's, too: marks that are too many, too long or empty are left out.
+        format: Format of the replies, which may come from a recording. Marks that are empty or too long, and those
+            beyond the first `MOST_MARKS`, are ignored.
     """
 
     def __init__(self, format: ReplyFormat) -> None:
@@ -103,7 +103,7 @@ class ReplyReader:
         return ReplyState(state, text[done:], tuple(left), own, tuple(kinds.items()), entered, provisional)
 
     def split(self, text: str) -> list[tuple[str, int, int]]:
-        """A whole reply as states and their places, each from one character up to another; marks are left out."""
+        """Split a complete reply into parts: the state, first character and end of each; marks are left out."""
         parts: list[tuple[str, int, int]] = []
         state, end = self.format.begin, 0
         for before, length, after in self._pieces(state, text):
@@ -112,12 +112,12 @@ class ReplyReader:
             state, end = after or before, end + length
         if end == len(text):
             return parts
-        if parts and parts[-1][2] == end:  # what waited for more of a mark continues with it
+        if parts and parts[-1][2] == end:  # the characters that waited for a mark belong to the last part
             state, end = parts.pop()[:2]
         return [*parts, (state, end, len(text))]
 
     def _pieces(self, state: str, text: str) -> Iterator[tuple[str, int, str | None]]:
-        """The beginning of a text that is decided: for each piece its state, its length and, for a mark, the next."""
+        """The decided beginning of a text, as pieces: state, length and, for a mark, the next state."""
         done = 0
         while done < len(text):
             marks, end = self._marks.get(state, {}), len(text)
@@ -138,7 +138,7 @@ class ReplyReader:
 def kind_of(state: str, token: ReplyToken | None = None) -> SegmentKind:
     """The kind of the text in a state, or of a token in it.
 
-    A special token is markup, but for those that tool calls are made of; so is one that ends the sequence.
+    A special token is markup, except within a tool call; a token that ends the sequence is always markup.
     """
     kind = KINDS.get(state.partition(":")[0], MARKUP)
     if token is not None and (token.ends or (token.special and kind != TOOL_CALL)):
@@ -151,10 +151,10 @@ def last_call(format: ReplyFormat, tokens: Sequence[ReplyToken]) -> tuple[str, i
 
     Args:
         format: The reply's format.
-        tokens: The reply's tokens; a token that ends it is no text.
+        tokens: The reply's tokens; the text of a token that ends the sequence is ignored.
 
     Returns:
-        Its text without its marks, and the place of that among the characters of the tokens; None if there is none.
+        Its text without its marks, and the index of its first character in the reply; None if there is no call.
     """
     text = "".join("" if token.ends else token.text for token in tokens)
     calls = [part for part in ReplyReader(format).split(text) if part[0] == TOOL_CALL]

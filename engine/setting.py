@@ -22,21 +22,21 @@ from msgspec.structs import fields, replace
 from engine.errors import SettingsError, not_unicode_at
 
 MOST_BIAS = 1e9
-"""Largest absolute value of a logit bias: enough to decide alone; far larger ones overflow float32."""
+"""Largest absolute value of a logit bias. It outweighs any logit; much larger values overflow float32."""
 LONGEST_SHOWN = 60
 """Maximum number of characters of a value in a message."""
 GRAMMAR = "grammar"
-"""Name of the grammar's stage, which is not in any program's order: it comes first."""
+"""Name of the grammar's stage. It is in no program's stage order, since it always comes first."""
 StageKind = Literal["logits", "order", "shares", "scale"]
 """Kind of a stage: `logits` changes logits; `order` filters by the order of the logits, `shares` by logprobs; `scale`
 scales the logits."""
 
 
 FORBIDS = -100.0
-"""Bias of a text that is named without a value: its token is never drawn."""
+"""Bias of a token that is given as a text without a value: it is never drawn."""
 TokenId = Callable[[str], int]
 _PARTS = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"?)+')
-"""The parts of a text between its commas, except for those in quotes."""
+"""Matches the parts of a text between commas; commas in quotes don't count."""
 _NAMED = re.compile(r'"((?:[^"\\]|\\.)+)"\s*(?:=(.*))?')
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 
@@ -54,7 +54,7 @@ class SamplerStage(Struct, frozen=True):
     head: str = ""
     """Heading of its column in the sampler's table; empty for its name."""
     shown: Callable[[Any], str] | None = None
-    """Text of the stage in the sampler's table, from all settings; None for the setting's value."""
+    """Makes the stage's text in the sampler's table from all settings; None for the setting's value."""
     off: tuple[Any, ...] = ()
     """Values of the setting that turn the stage off, in addition to the default."""
     setting: str = ""
@@ -77,15 +77,14 @@ class Setting(Struct, frozen=True):
     choices: Mapping[str, Any] = {}
     """Allowed values by their names; empty if any value in the range is allowed."""
     says: str = ""
-    """The range in words; empty if it follows from the bounds."""
+    """The range in words; empty to derive it from the bounds."""
     group: str = ""
     """Group in the form or of the flags."""
     before: str = ""
-    """Name of the setting that this one precedes in its group; empty for the order of the class."""
+    """Name of the setting that this one precedes in its group; empty for the order of declaration."""
     flag: str = ""
     """The flag; empty for the name as mlx_lm.generate spells it."""
     short: str = ""
-    """The short flag, such as `-m`."""
     metavar: str = ""
     """Name of the value in the flag's help; empty for the default of its kind."""
     needs: str = ""
@@ -93,14 +92,13 @@ class Setting(Struct, frozen=True):
     stage: SamplerStage | None = None
     """Stage of the sampler that the setting turns on."""
     brief: Callable[[Any], str] | None = None
-    """Text in the header if the setting is on; None for its stage and value, or nothing if it has no stage."""
+    """Makes the text in the header if the setting is on; None for stage and value, or no text without a stage."""
     words: str = ""
     """Short text if the setting is on, with `{}` for the value."""
     name: str = ""
     """Name of the field; this and the following fields are filled in by `settings_of`."""
     default: Any = None
     type: Any = None
-    """Type with its bounds, as annotated."""
     meta: Meta = Meta()
 
     @property
@@ -195,10 +193,10 @@ class Setting(Struct, frozen=True):
             raise self._refused(repr(text) if text else "empty") from None
 
     def biases(self, text: str) -> tuple[tuple[int | str, float], ...]:
-        """Split biases as they are typed into tokens, by id or by text, and values; a text alone is forbidden.
+        """Split typed biases into pairs of a token (id or text) and its bias; a text without a value gets `FORBIDS`.
 
         Raises:
-            SettingsError: A part can't be read.
+            SettingsError: A part can't be parsed.
         """
         return tuple(self._bias(part.strip()) for part in _PARTS.findall(text) if part.strip())
 
@@ -226,14 +224,14 @@ class Setting(Struct, frozen=True):
         return token_id(token)
 
     def one_token(self, text: str, tokens: Sequence[tuple[int, str]]) -> int:
-        """The id of the token that a text is.
+        """The id of a text that is a single token.
 
         Args:
             text: The text.
-            tokens: Ids and texts of the tokens that a tokenizer makes of it.
+            tokens: Ids and texts of the tokens that the text is tokenized into.
 
         Raises:
-            SettingsError: It is several tokens, or none; the message names them.
+            SettingsError: There isn't exactly one token; the message lists them.
         """
         if len(tokens) == 1:
             return tokens[0][0]
@@ -255,11 +253,11 @@ class Setting(Struct, frozen=True):
         return str(value)
 
     def describe(self, value: Any) -> str:
-        """The setting and a value, in a few characters."""
+        """A short text for the setting and a value, from `words`."""
         return self.words.format(percent(value) if self.form == "share" else self.format(value))
 
     def check(self, value: Any) -> None:
-        """Refuse a value that is out of range; None is allowed if it is the default.
+        """Check that a value is in range; None is allowed if it is the default.
 
         Raises:
             SettingsError: The value is out of range; the message contains the range.
@@ -306,7 +304,7 @@ class Setting(Struct, frozen=True):
     def _check_regex(self, pattern: str) -> None:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about syntax that may change its meaning
+                warnings.simplefilter("ignore")  # warnings about syntax that may change its meaning
                 empty = re.compile(pattern).search("")
         except (re.error, OverflowError, RecursionError) as error:
             raise SettingsError(
@@ -321,7 +319,7 @@ class Setting(Struct, frozen=True):
 
 
 MOST_FLOAT = 1.7976931348623157e308
-"""Upper bound of numbers without a smaller one; excludes infinity and NaN."""
+"""Upper bound of numbers that have no smaller one; excludes infinity and NaN."""
 
 
 def percent(share: float) -> str:
@@ -330,7 +328,7 @@ def percent(share: float) -> str:
 
 
 def named(values: Iterable[Any]) -> Mapping[str, Any]:
-    """Values by their names, for `Setting.choices`."""
+    """Values by name, for `Setting.choices`."""
     return {str(value): value for value in values}
 
 
@@ -352,7 +350,7 @@ class SettingsStruct(Struct, frozen=True):
     """Base class of the settings."""
 
     def check_together(self, vocabulary: int | None) -> None:
-        """Refuse combinations of values that are not allowed, though each is in range.
+        """Check for combinations of values that are not allowed, although each value is in range.
 
         Args:
             vocabulary: Number of token ids of the model; None if unknown.
@@ -367,7 +365,7 @@ Declared = TypeVar("Declared", bound=SettingsStruct)
 
 @cache
 def settings_of(cls: type[SettingsStruct]) -> tuple[Setting, ...]:
-    """The settings that a class declares, in its order."""
+    """The settings that a class declares, in the order of declaration."""
     hints = typing.get_type_hints(cls, include_extras=True)
     found = []
     for each in fields(cls):
@@ -392,7 +390,7 @@ def check(settings: Declared, vocabulary: int | None = None) -> Declared:
     """Check the settings and return them.
 
     Args:
-        settings: Settings to check, including settings inside them.
+        settings: Settings to check, including nested ones.
         vocabulary: Number of token ids of the model; None if unknown.
 
     Raises:

@@ -1,6 +1,7 @@
 """The settings, with the names and defaults of `mlx_lm.generate` if it has them.
 
-Each is declared once, at its field; flags, forms, checks and messages are made from that (`engine/setting.py`).
+Each setting is declared once, at its field; flags, forms, checks and messages are derived from that
+(`engine/setting.py`).
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,19 +16,18 @@ from engine.setting import SamplerStage, Setting, SettingsStruct, check, named, 
 
 MOST = 2**31 - 1
 LEAST_TEMP = 0.001
-"""Smallest temperature above 0. It divides logprobs, and with them the rounding of float32, 1e-6 if 150,000 tokens are
-equally likely: with this value, probabilities are right to 1 in 1,000. Smaller ones would draw by rounding; 1e-38
-overflows."""
+"""Smallest temperature above 0. Logprobs are divided by it, and so are their float32 rounding errors (1e-6 if 150,000
+tokens are equally likely): with this value, probabilities are right to 1 in 1,000. With smaller ones the draw would
+depend on rounding; 1e-38 overflows."""
 LEAST_PENALTY = 0.001
-"""Smallest repetition penalty above 0: it multiplies logits by 1,000; much smaller ones overflow float32."""
+"""Smallest repetition penalty above 0: it multiplies logits by 1,000; much smaller values overflow float32."""
 KV_BITS = (2, 3, 4, 5, 6, 8)
 KV_GROUP_SIZES = (32, 64, 128)
 SHARDS = ("auto", "tensor", "pipeline")
 MOST_RANKS = 64
 LEAST_KEPT_MIB, KEPT_ROWS = 64, 400
-"""Default budget of cached logits: 64 MiB, which is 4,096 rows for pocket, or the size of 400 rows if that is more, as
-with 152,000 ids. With 0.6 B parameters, a fork from 250 tokens back takes 300 ms if its row is cached and 480 ms if
-not."""
+"""Default budget of cached logits: 64 MiB (4,096 rows for pocket), or the size of 400 rows if that is more, as with
+152,000 ids. With 0.6 B parameters, a fork 250 tokens back takes 300 ms if its row is cached and 480 ms if not."""
 DTYPES = ("auto", "file", "float32", "bfloat16", "float16", "dequantized")
 _SHAPES = ("logit-bias", "min-tokens", "repetition", "presence", "frequency")
 _TRANSFORMERS = ("logit-bias", "repetition", "presence", "frequency", "min-tokens")
@@ -42,7 +42,6 @@ order: see `engine.sampling.pipeline`."""
 GROUPS = DRAW, PENALTIES, XTC, STOPS, ORDER = (
     "Draw", "Penalties", "XTC: exclude top choices", "Stops and candidates", "Bias and order",
 )  # fmt: skip
-"""Groups in the settings' dialog."""
 LOAD_GROUPS = MODEL, RANKS, MEMORY = "model", "ranks", "memory"
 """Groups of the load settings' flags."""
 
@@ -87,8 +86,8 @@ class Settings(SettingsStruct, frozen=True):
     max_tokens: Annotated[int, Meta(ge=1, le=MOST), Setting(
         "a run ends once the answer has this many tokens", group=STOPS, short="-m"
     )] = 100  # fmt: skip
-    """Maximum number of tokens of the completion, at which a run ends with `length`. A run that begins there or later
-    ends after as many more; a run with a `tokens` breakpoint, after that number of tokens."""
+    """Maximum number of tokens of the completion, at which a run ends with `length`. A run that begins at this limit or
+    beyond ends after `max_tokens` more; a run with a `tokens` breakpoint ends after that number of tokens."""
     min_tokens: Annotated[int, Meta(ge=0, le=MOST), Setting(
         "no end-of-sequence token before this many tokens", group=STOPS,
         stage=SamplerStage("min-tokens", "logits", "barred")
@@ -123,7 +122,7 @@ class Settings(SettingsStruct, frozen=True):
     repetition_context_size: Annotated[int, Meta(ge=1, le=MOST), Setting(
         "recent tokens that the repetition penalty sees", label="repetition context", group=PENALTIES
     )] = 20  # fmt: skip
-    """Number of recent tokens that the penalty applies to, prompt included; also for the other two penalties."""
+    """Number of recent tokens that the penalty applies to, including the prompt; likewise for the other two."""
     presence_penalty: Annotated[float, Meta(ge=-100, le=100), Setting(
         "subtracted once from recent tokens' logits; 0 is off", group=PENALTIES,
         stage=SamplerStage("presence", "logits", "presen."),
@@ -145,7 +144,7 @@ class Settings(SettingsStruct, frozen=True):
         choices=named(tuple(ORDERS)), group=ORDER, metavar="ORDER",
         brief=lambda on: f"order {on.sampler_order}"
     )] = "mlx-lm"  # fmt: skip
-    """Name of the stages' order, from `ORDERS`; the grammar comes before these stages and the draw after them."""
+    """Name of the stage order, from `ORDERS`; the grammar comes before these stages and the draw after them."""
     grammar: Grammar | None = None
     """Grammar that the completion must match; None for no grammar."""
 
@@ -172,8 +171,8 @@ class LoadSettings(SettingsStruct, frozen=True):
     extra_eos_token: Annotated[tuple[str, ...], Setting(
         "a token that also ends the generation, by its text or id", metavar="TOKEN"
     )] = ()  # fmt: skip
-    """Additional end-of-sequence tokens, as in mlx_lm.generate: given as their text, as their spelling in the
-    tokenizer's file, or as their id."""
+    """Additional end-of-sequence tokens, as in mlx_lm.generate, each given as its text, its spelling in the tokenizer's
+    file, or its id."""
     trust_remote_code: Annotated[bool, Setting("run code that comes with the model", group=MODEL)] = False
     max_kv_size: Annotated[Annotated[int, Meta(ge=5)] | None, Setting(
         "use a rotating KV cache, of this many tokens", group=MODEL,
@@ -203,8 +202,8 @@ class LoadSettings(SettingsStruct, frozen=True):
         "use float32 scales for quantized weights that stay packed (default: on the CPU, where it is faster)",
         group=MODEL
     )] = None  # fmt: skip
-    """True to use float32 scales for weights that stay packed; None for that on the CPU backend, where it is 7 to 40
-    times faster."""
+    """True to use float32 scales for weights that stay packed; None for True on the CPU backend only, where it is 7 to
+    40 times faster."""
     dtype: Annotated[str, Setting(
         "type to compute in: file (that of the model's files), float32, bfloat16, float16, or dequantized "
         "(float32, quantized weights unpacked). auto, the default, is float32 on a CPU with a fast BLAS, "
@@ -222,12 +221,12 @@ class LoadSettings(SettingsStruct, frozen=True):
         f"or what {KEPT_ROWS} rows of a large vocabulary take)",
         group=MEMORY, says="a whole number of MiB, at least 0"
     )] = None  # fmt: skip
-    """Budget for cached logits, which spare a forward pass when going back and in what-if; None: see
+    """Budget for cached logits, which save a forward pass when going back and in what-if; for None see
     `kept_logits_bytes`."""
     kept_kv_mib: Annotated[int, Meta(ge=0), Setting(
         "memory (MiB) for the KV cache of inactive branches", group=MEMORY, says="a whole number of MiB, at least 0"
     )] = 256  # fmt: skip
-    """Budget for the KV of branches that the session left, which spares a forward pass when going back to them."""
+    """Budget for the KV of inactive branches, which saves a forward pass when going back to them."""
     ranks: Annotated[int, Meta(ge=1, le=MOST_RANKS), Setting(
         "compute the model in N processes on this machine", group=RANKS
     )] = 1  # fmt: skip
@@ -248,7 +247,7 @@ class LoadSettings(SettingsStruct, frozen=True):
     )] = False  # fmt: skip
 
     def kept_logits_bytes(self, vocabulary: int) -> int:
-        """Budget in bytes for cached rows of logits, of 4 bytes an id.
+        """Budget in bytes for cached rows of logits, with 4 bytes per id.
 
         Args:
             vocabulary: Number of token ids of the model.
@@ -263,7 +262,7 @@ class LoadSettings(SettingsStruct, frozen=True):
         return self.ranks > 1 or bool(self.hostfile)
 
     def check_together(self, vocabulary: int | None) -> None:
-        """See `SettingsStruct`: without a KV cache the settings that change it are not allowed."""
+        """See `SettingsStruct`: without a KV cache, settings that change it are not allowed."""
         for name in ("kv_bits", "max_kv_size"):
             if self.no_kv_cache and getattr(self, name) is not None:
                 message = f"there is no KV cache for --{name.replace('_', '-')} to change."
@@ -275,7 +274,7 @@ LOAD_FIELDS = settings_of(LoadSettings)
 BY_NAME: Mapping[str, Setting] = {field.name: field for field in (*FIELDS, *LOAD_FIELDS)}
 _STAGE_OF = {field.stage.name: field.stage for field in FIELDS if field.stage is not None}
 STAGES: Mapping[str, SamplerStage] = {name: _STAGE_OF[name] for name in ORDERS["mlx-lm"]}
-"""Stages that a setting turns on, in mlx_lm's order: all except the grammar."""
+"""All stages except the grammar, in mlx_lm's order."""
 
 
 def changed(settings: Settings, **values: Any) -> Settings:
@@ -288,7 +287,7 @@ MODELS_OWN = ("temp", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
 def with_defaults(settings: Settings, own: Iterable[tuple[str, Any]], given: Collection[str]) -> Settings:
-    """Fill in a model's defaults: its own, or mlx_lm's if it has none.
+    """Fill in a model's own defaults; mlx_lm's if the model has none.
 
     Args:
         settings: Settings of the sampler.
@@ -335,10 +334,10 @@ BEAM_SETTINGS = {each.name: each for each in settings_of(BeamSettings)}
 
 DraftKind = Literal["lookup", "self-4bit", "model"]
 """Source of the draft tokens. `lookup`: the continuation of an earlier occurrence of the last tokens; `self-4bit`: the
-same model, quantized when it is loaded; `model`: another model with the same vocabulary."""
+same model, quantized to 4 bits when it is loaded; `model`: another model with the same vocabulary."""
 DRAFT_KINDS: tuple[DraftKind, ...] = get_args(DraftKind)
 MOST_DRAFTS = 16
-"""Maximum number of tokens of a draft: each of them makes the verifying forward pass longer."""
+"""Maximum number of tokens of a draft; each makes the verifying forward pass longer."""
 
 
 class SpeculationSettings(SettingsStruct, frozen=True):
@@ -346,7 +345,7 @@ class SpeculationSettings(SettingsStruct, frozen=True):
 
     draft: Annotated[DraftKind, Setting("what drafts", says=f"one of {', '.join(DRAFT_KINDS)}")] = "lookup"
     draft_model: str = ""
-    """Draft model if the kind is `model`: a directory, a hub id, or `pocket`."""
+    """Draft model if `draft` is `model`: a directory, a hub id, or `pocket`."""
     num_draft_tokens: Annotated[int, Meta(ge=1, le=MOST_DRAFTS), Setting(
         "tokens that are drafted for a round", "draft tokens"
     )] = 3  # fmt: skip
@@ -368,16 +367,15 @@ class SpeculationSettings(SettingsStruct, frozen=True):
 
 
 LEAST_VOCABULARY = 257
-"""Smallest vocabulary: one token for each byte, and one for the end of a text."""
+"""Smallest vocabulary: a token for each byte, and one for the end of a text."""
 MOST_STEPS = 1_000_000
 LONGEST_PROMPT = 200
 """Maximum length of the prompt in characters."""
 MOST_TEXTS = 100
-"""Maximum number of paths of texts."""
 
 
 class TrainingSettings(SettingsStruct, frozen=True):
-    """Text that a model is trained on, sizes of the model and length of the training."""
+    """Training texts, sizes of the model and length of the training."""
 
     texts: Annotated[tuple[str, ...], Meta(max_length=MOST_TEXTS), Setting(
         "UTF-8 texts, or folders of them; the program's own stories by default", "text",

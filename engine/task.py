@@ -26,7 +26,8 @@ def poll(stopped: Stopped) -> None:
 
 
 def own_event(cancel: Event) -> Event:
-    """The event of this process, for work that it does alone: over ranks, a command's asks all of them."""
+    """The event of this process, for work that no other rank does: over ranks, polling a command's event asks all
+    ranks."""
     own: Event = getattr(cancel, "own", cancel)
     return own
 

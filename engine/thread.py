@@ -36,7 +36,7 @@ QUIET_ENVIRONMENT = {
 }
 """Variables that keep the libraries from writing over the screen; the user's values are not replaced."""
 OPEN_FILES = 4096
-"""The limit on open files that mlx_lm sets on import; it may lower the process's hard limit to it, not raise it."""
+"""Hard limit on open files that mlx_lm sets on import; the import fails if the process's limit is lower."""
 WITHOUT_MLX = "`inspector replay` and `inspector learn` need no MLX."
 """End of every hint if MLX can't be imported."""
 ENDED = "The engine has ended.", "Start the program again.", False
@@ -49,7 +49,7 @@ the bundled model, with this value 21 ms."""
 class Inbox:
     """A queue of tasks; the first can be inspected without removing it.
 
-    A number is a session to drop, since all its commands have ended; None ends the thread.
+    A number in the queue is a session to drop after its commands, which all come before it; None ends the thread.
     """
 
     def __init__(self) -> None:
@@ -62,14 +62,14 @@ class Inbox:
             self._arrived.notify()
 
     def is_waiting(self) -> bool:
-        """True if an item waits."""
+        """True if the queue has an item."""
         return bool(self._waiting)
 
     def get(self, workers: Collection[Worker] = ()) -> Task | int | None:
         """Wait for the next item and remove it.
 
         Args:
-            workers: Workers that use the time until then; each piece of their work may delay the item by its duration.
+            workers: Workers that compute while the queue is empty; an item may have to wait for one piece of such work.
         """
         while not self._waiting and any(worker.use_idle_time() for worker in workers):
             pass
@@ -93,7 +93,7 @@ class EngineThread:
 
     Args:
         emit: Receives each record, in the engine's thread; it must be quick and must not raise.
-        inbox: Its queue; None for one of this process alone.
+        inbox: Queue of the thread; None for a new one, without ranks.
     """
 
     def __init__(self, emit: Callable[[Received], None], inbox: Inbox | None = None) -> None:
@@ -116,7 +116,7 @@ class EngineThread:
         """Make another session in this thread, with its own tree; it shares the models that the sessions load.
 
         Args:
-            emit: Receives each of its records; the same rules apply as to the thread's own.
+            emit: Receives each of its records, under the same rules as the thread's `emit`.
         """
         session = max(self._receivers) + 1
         self._receivers[session] = emit
@@ -126,7 +126,7 @@ class EngineThread:
         """Queue a command; a `Cancel` is executed at once, since its target may still be in the queue.
 
         Args:
-            sent: The command and its id. Its records follow in order, with `Ended` as the last; a `Cancel` has none.
+            sent: The command and its id. Its records follow in order, `Ended` last; a `Cancel` has no records.
             session: Number of the session that runs it.
 
         Raises:
@@ -213,7 +213,7 @@ class EngineThread:
 
         def made(session: int) -> Worker:
             emit, take = self._receivers[session], partial(inbox.take_interleavable, session)
-            # no `Cancel` may find the command after its `Ended`
+            # the command is removed before its `Ended`, so that no `Cancel` finds it later
             worker = make(
                 emit, take, inbox.is_waiting, loaded, lambda id: self._tasks.pop((session, id), None)
             )

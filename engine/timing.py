@@ -40,7 +40,7 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 
 def warm(steps: Iterable[StepTimes]) -> list[float]:
-    """The total milliseconds of the steps without cold starts, from which rates and percentiles are computed."""
+    """Total milliseconds of each step that isn't cold; rates and percentiles are computed from them."""
     return [ms.total for ms in steps if not ms.cold]
 
 
@@ -61,8 +61,7 @@ def summary(ordered: Sequence[float], total: float) -> Tpot:
 
 
 # ---- garbage collection, and drawing the screen in another thread ------------------------------
-# The screen imports this, so it must not import MLX. Both times are sums for the entire process; a step
-# takes the difference between its end and its begin.
+# Both times are sums for the entire process; a step takes the difference between its end and its begin.
 
 
 class StallTimes(NamedTuple):

@@ -1,4 +1,4 @@
-"""The bytes and text of tokens, with UTF-8 that spans tokens; the query of a search. Standard library alone."""
+"""Bytes and text of tokens, with UTF-8 characters that span tokens; queries of the vocabulary search."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def decode(pending: bytes, raw: bytes) -> tuple[str, bytes]:
         raw: Bytes of this token.
 
     Returns:
-        The characters that are now complete, and the bytes that wait for the next token. Bytes that can't become
-        a character give U+FFFD.
+        The characters that are now complete, and the bytes of the next unfinished character. Invalid bytes become
+        U+FFFD.
     """
     if not pending and raw.isascii():
         return raw.decode("ascii"), b""
@@ -31,24 +31,22 @@ class TokenTexts(Protocol):
     """The vocabulary that readings need: `engine.model.tokens.Tokens`, or `engine.logits.recorded.RecordedTexts`."""
 
     vocabulary: int
-    """Number of ids."""
     eos_ids: tuple[int, ...]
-    """Ids that end the sequence."""
     known: dict[int, tuple[str, bytes, bool]]
-    """Text, bytes and whether it is special, of tokens that were asked for together; readers fill it in."""
+    """Cache by token: its text, its bytes, and True if it is special. Filled by readers that look up many tokens."""
 
     @property
     def spared(self) -> tuple[int, ...]:
-        """Ids that XTC never cuts."""
+        """Ids that XTC never excludes."""
 
     def raw(self, token: int) -> bytes:
         """A token's own bytes; empty for an id without a token."""
 
     def text(self, token: int, pending: bytes = b"") -> tuple[str, bytes]:
-        """The characters that a token finishes after some pending bytes, and the bytes still pending."""
+        """The characters that a token completes after the pending bytes, and the bytes that are still pending."""
 
     def is_special(self, token: int) -> bool:
-        """True if it is a mark of the format rather than text."""
+        """True if the token is markup of the format instead of text."""
 
 
 # ---- the query of a vocabulary search: a part of a token's text, an id, or bytes ---------------
@@ -63,7 +61,7 @@ class TokenQuery(Struct, frozen=True):
 
     kind: Literal["text", "id", "bytes"]
     texts: tuple[str, ...] = ()
-    """Spellings of one text, any of which may be part of a token's; lowered where case doesn't matter."""
+    """Spellings of the searched text, each matching on its own; in lower case if `cased` is False."""
     cased: bool = False
     """True if case matters: the query has a capital letter."""
     id: int = -1
@@ -74,9 +72,9 @@ def read_query(query: str) -> TokenQuery:
     """Read a query as the user typed it.
 
     Args:
-        query: `#123` is an id; `0x e2 9c` (or `‹E2 9C›`, as unfinished characters are shown) is bytes, of which a digit
-            without its second one is left out; all else is a text, spaces at its edges included. In it `␣`, `↵`, `⇥`,
-            `\\n` and `\\t` stand for themselves and for what they show.
+        query: `#123` is an id; `0x e2 9c` (or `‹E2 9C›`, as unfinished characters are shown) is bytes, with an odd last
+            digit ignored; anything else is a text, including spaces at its ends. In a text, `␣`, `↵`, `⇥`, `\\n` and
+            `\\t` match themselves and the characters that they stand for.
     """
     if (match := re.fullmatch(_ID, query)) is not None:
         return TokenQuery("id", id=int(match[1]))
@@ -89,7 +87,7 @@ def read_query(query: str) -> TokenQuery:
 
 
 def alphabet() -> dict[str, int]:
-    """The byte for every character of GPT-2's byte-level alphabet (its `bytes_to_unicode`, Radford et al. 2019)."""
+    """The byte for each character of GPT-2's byte-level alphabet (the inverse of its `bytes_to_unicode`)."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     shifted = [byte for byte in range(256) if byte not in plain]
     unshifted = {chr(byte): byte for byte in plain}

@@ -33,7 +33,7 @@ class Node(Struct):
     decoded: int = 0
     """Number of tokens of the path outside all prompts."""
     intervention_set: int = 0
-    """Number of the intervention set that it was computed under, 0 for none; see `engine.session.session`."""
+    """Id of the intervention set that it was computed under, 0 for none; see `engine.session.session`."""
     newest: int | None = None
     """The child that was added last; None if it has none. A dict of children would take half of a node's memory."""
     older: int | None = None
@@ -43,7 +43,7 @@ class Node(Struct):
     drawn_reroll: int = 0
     """The parent's `reroll` when this token was last taken."""
     has_step: bool = False
-    """True if it has a `Step` record: a beam search adds nodes that the session has not stepped yet."""
+    """True if it has a `Step` record. Nodes added by a beam search have none until the session steps them."""
 
 
 def root() -> Node:
@@ -55,7 +55,7 @@ class TokenPaths:
     """Paths through existing nodes.
 
     Args:
-        nodes: The nodes by number, including the root; the owner may add to it. A mapping may lack some.
+        nodes: The nodes by number, including the root. The caller may add nodes later; a mapping may lack some.
     """
 
     def __init__(self, nodes: Sequence[Node] | Mapping[int, Node] | TokenPaths) -> None:
@@ -105,7 +105,7 @@ class TokenPaths:
         Args:
             node: The parent node.
             token: Token id.
-            under: Number of the intervention set that it was computed under; None for its parent's.
+            under: Id of the intervention set that the child was computed under; None for the parent's.
         """
         at = self._nodes[node]
         wanted, child = (token, at.intervention_set if under is None else under), at.newest
@@ -134,10 +134,10 @@ class TokenTree(TokenPaths):
             parent: Node before the token.
             token: Token id.
             origin: The token's origin. An existing node keeps its first origin, except that a prompt's token that is
-                taken in a step belongs to the completion from then on. A completion's token takes `start` and
-                `prompt_begin` from its parent again, as a longer prompt may have been read up to there since it was
-                first taken.
-            under: Number of the intervention set that it is computed under; None for its parent's.
+                taken in a step belongs to the completion from then on. A completion's token always takes `start` and
+                `prompt_begin` from its parent, since a longer prompt may have been read up to the parent in the
+                meantime.
+            under: Id of the intervention set that it is computed under; None for the parent's.
 
         Returns:
             Node number.
@@ -161,7 +161,7 @@ class TokenTree(TokenPaths):
         return node
 
     def add_prompt(self, parent: int, tokens: Iterable[int], begin: int | None = None) -> list[int]:
-        """Add the tokens of a prompt, or find those that exist; from now on all of them belong to a prompt.
+        """Add the tokens of a prompt, or find existing nodes; all of them then belong to a prompt.
 
         Args:
             parent: Node before the prompt.
@@ -181,7 +181,7 @@ class TokenTree(TokenPaths):
         return nodes
 
     def add_gap(self) -> None:
-        """Leave the next number without a token, for a node that the recording of a rebuilt session lacks."""
+        """Skip one node number, for a node that is missing in the recording of a rebuilt session."""
         self._nodes.append(root())
 
     def chunks(self, node: int) -> Chunks:
@@ -210,7 +210,7 @@ def common_prefix(one: Iterable[object], other: Iterable[object]) -> int:
 
 
 def facing(one: Sequence[int], other: Sequence[int]) -> tuple[int, int]:
-    """Align the common beginning and the common end of two paths; all tokens if the paths have the same length.
+    """Align the common beginning and the common end of two paths; paths of the same length are aligned completely.
 
     Args:
         one: The tokens of one path.
@@ -228,8 +228,8 @@ def facing(one: Sequence[int], other: Sequence[int]) -> tuple[int, int]:
 
 
 MOST_COMPARED = 2048
-"""Maximum number of tokens of a side, between common beginning and end, to search for common blocks: at worst the time
-grows with the product of both sides, to a second here."""
+"""Maximum number of tokens of each path between the common beginning and end to search for common blocks. In the worst
+case the time grows with the product of both lengths; at this limit it is a second."""
 
 
 def aligned(one: Sequence[int], other: Sequence[int]) -> list[tuple[int, int]]:
@@ -257,7 +257,8 @@ def aligned(one: Sequence[int], other: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _blocks(one: Sequence[int], other: Sequence[int]) -> list[tuple[int, int]]:
-    """Align common blocks, and the spans between them at their ends; the shorter side decides between ties."""
+    """Align common blocks, and the spans between them at their ends. The shorter path is always the first argument of
+    the search, so that swapped paths give swapped pairs."""
     if (len(other), *other) < (len(one), *one):
         return [(place, partner) for partner, place in _blocks(other, one)]
     if max(len(one), len(other)) > MOST_COMPARED:
@@ -271,11 +272,11 @@ def _blocks(one: Sequence[int], other: Sequence[int]) -> list[tuple[int, int]]:
     ]
 
 
-# ---- the parts of a path that run in chunks: with a few kinds of cache the boundaries change the numbers ----
+# ---- the parts of a path that run in chunks: with some kinds of cache the chunk boundaries change the results ----
 
 Chunks = tuple[tuple[int, int], ...]
 """Stretches of a path as (first, end), counted in tokens from 0, in order and with gaps between them. A stretch may
-have run in chunks of any size; the tokens outside of all stretches ran one by one."""
+run in chunks of any size; the tokens outside all stretches run one by one."""
 
 
 def prompt_chunks(tokens: int) -> Chunks:
@@ -295,12 +296,12 @@ def within_chunk(chunks: Chunks, depth: int) -> bool:
 
 
 def chunks_go_on(held: Chunks, path: Chunks, depth: int) -> bool:
-    """True if the path's numbers stay right when it continues after `depth` tokens that ran in the chunks `held`."""
+    """True if `path` can continue exactly after its first `depth` tokens, which ran in the chunks `held`."""
     return cut_chunks(held, depth) == cut_chunks(path, depth) and not within_chunk(path, depth)
 
 
 def append_chunk(chunks: Chunks, first: int, end: int) -> Chunks:
-    """Add the stretch from `first` to `end`, which is after all others."""
+    """Add the stretch from `first` to `end` after all others; it is merged with an adjacent one."""
     if chunks and chunks[-1][1] == first:
         return (*chunks[:-1], (chunks[-1][0], end))
     return (*chunks, (first, end))

@@ -1,4 +1,4 @@
-"""Executes commands: finds the function of a command's class, and turns what it yields or raises into records."""
+"""Executes commands: calls the function for a command's class, and emits its records and errors as records."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ HANDLERS: Mapping[str, str] = {
     "engine.ranks.handlers": "MeasureRanks",
     "engine.training.learner": "BeginTraining ResumeTraining Train SaveCheckpoint",
 }  # fmt: skip
-"""The commands that a module has functions for; it is imported when the first of them comes. The function of `TakeStep`
-is `take_step(context, command, task)`; that of a view of the inside, such as `ReadLens`, is
+"""Modules and the commands that they implement; a module is imported for the first of its commands. The function for
+`TakeStep` is `take_step(context, command, task)`; the function for an `Inside` command, such as `ReadLens`, is
 `read_lens(session, command, stopped)`. Each yields the records that answer the command."""
 MODULES = {name: module for module, names in HANDLERS.items() for name in names.split()}
 OVER_RANKS = "This needs a model that one process computes; here several do."
@@ -53,10 +53,10 @@ Handler = Callable[[Any, Any, Any], Iterable[Record]]
 
 
 def handler_of(kind: type[Command]) -> Handler:
-    """The function of a command's class.
+    """The function for a command's class.
 
     Raises:
-        TypeError: It has none.
+        TypeError: There is none.
     """
     if kind.__name__ not in MODULES or getattr(protocol, kind.__name__, None) is not kind:
         raise TypeError(f"no handler for {kind.__name__}")
@@ -70,9 +70,9 @@ class Worker:
 
     Args:
         emit: Receives every record, with the id of its command.
-        interleaved: Takes the next task out of the queue if its command is interleavable, else returns None.
+        interleaved: Removes and returns the next task of the queue if its command is interleavable; else returns None.
         waiting: True if the queue has a task.
-        shared: Finds a model that another session of the thread has loaded with these settings.
+        shared: Returns the model that another session of the thread has loaded with these settings, or None.
         ending: Receives the id of each command before its `Ended` is emitted.
     """
 
@@ -88,7 +88,7 @@ class Worker:
         self._context = Context(emit, waiting, shared)
 
     def carry_out(self, task: Task) -> None:
-        """Execute a command; all its records, its `Failure`, if it fails, and its `Ended` carry its id."""
+        """Execute a command; all its records, including a `Failure` and the `Ended`, carry its id."""
         context, command, cancelled = self._context, task.command, False
         before, context.request = context.request, task.id
         try:
@@ -106,7 +106,7 @@ class Worker:
             lost = error.rank if isinstance(error, RankError) else None
             why, name = (error.message, error.hint), type(error).__name__
             context.emit(protocol.Failure(command.kind, *why, lost_rank=lost, error=name))
-        except BaseException as error:  # no bug, no model's own code and no panic in Rust may end the thread
+        except BaseException as error:  # a bug, a model's own code or a panic in Rust must not end the thread
             context.emit(unexpected(command, error))
         self._ending(task.id)
         context.emit(protocol.Ended(command.kind, cancelled))
@@ -128,7 +128,7 @@ class Worker:
         return handler(session, command, task.cancel.is_set)
 
     def use_idle_time(self) -> bool:
-        """Compute some prompt logprobs, for about 60 ms; returns True if there were any."""
+        """Compute some prompt logprobs, for about 60 ms; returns True if any were missing."""
         session = self._context.opened
         if session is None or not session.unread.rows:
             return False
@@ -136,7 +136,7 @@ class Worker:
             if (read := session.unread.read()) is not None:
                 self._context.emit(read)
             return read is not None
-        except BaseException as error:  # what fails once would fail again, and here nothing ends
+        except BaseException as error:  # it would fail again each time, so the rest is dropped
             session.unread.clear()
             self._context.emit(unexpected(Prefill("", False), error))
             return False
@@ -154,7 +154,7 @@ class Worker:
         """Drop the session and its model.
 
         Args:
-            last: True if no other session has a model: then the garbage of this one is collected.
+            last: True if no other session has a model: then garbage is collected, to free this model.
         """
         self._context.forget(model=True)
         if last:
@@ -162,7 +162,7 @@ class Worker:
 
 
 def unexpected(command: Command, error: BaseException) -> protocol.Failure:
-    """The failure of a command through a bug, with its traceback."""
+    """The `Failure` of a command because of a bug, with its traceback."""
     message = f"{command.kind} failed: {type(error).__name__}: {first_line(error, nothing='no message')}."
     trace = "".join(traceback.format_exception(error))
     return protocol.Failure(command.kind, message, FAULT, expected=False, trace=trace)

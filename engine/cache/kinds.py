@@ -1,8 +1,8 @@
 """mlx_lm's kinds of KV cache, their operations, and the type map that finds the kind of a cache object.
 
-A kind has no state of its own. Every operation receives one of mlx_lm's cache objects, the cache of one layer, so
-that the model gets mlx_lm's own list of them. `Kind` itself is the fallback for cache classes that `KINDS` lacks.
-To add a kind, write a subclass of `Kind` and add its line to `KINDS`.
+A kind is stateless. Every operation receives one of mlx_lm's cache objects, the cache of one layer, so that the model
+gets mlx_lm's own list of caches. `Kind` itself is the fallback for cache classes that are not in `KINDS`. To add a
+kind, write a subclass of `Kind` and add an instance to `_ALL`.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ class Snapshot(Struct, frozen=True):
     references: tuple[Array | None, ...] = ()
     """Arrays of the cache that are never written in place, so that no copy is needed."""
     elsewhere: int = 0
-    """Bytes that other processes keep in memory for what they saved with it."""
+    """Bytes that other processes keep in memory for this snapshot."""
     start: int = 0
-    """Number of tokens before the first of the columns of a plain cache: copies of shape (1, heads, tokens, ...), keys
-    first."""
+    """For a plain cache, number of tokens before the first saved column. The copies have shape (1, heads, tokens, ...),
+    keys first."""
     ring: tuple[int, int] | None = None
-    """Offset of a rotating cache, and mlx_lm's next write position. The copies are keys and values, of the complete
+    """For a rotating cache, its offset and mlx_lm's next write position. The copies are keys and values of the complete
     ring or of one column."""
     column: int | None = None
     """Index of that column, which the next token overwrites; None for a complete ring."""
     parts: tuple[Snapshot, ...] = ()
-    """Snapshots of the inner caches, whose arrays are listed here, too."""
+    """For a composite cache, the snapshots of the inner caches; this snapshot lists their arrays, too."""
 
     @property
     def nbytes(self) -> int:
@@ -65,7 +65,8 @@ class Snapshot(Struct, frozen=True):
 
 
 class Kind:
-    """Fallback for unknown cache classes: read, trimmed if mlx_lm can trim it, otherwise recomputed; one row only.
+    """Fallback for unknown cache classes: they are read, trimmed if mlx_lm can trim them, otherwise recomputed; they
+    have only one row.
 
     A subclass sets the attributes and overrides the operations that differ.
     """
@@ -85,9 +86,8 @@ class Kind:
     stays: bool = False
     """True if trimmed columns remain in the arrays until new tokens overwrite them."""
     quantized: bool = False
-    """True if it is quantized: trimmed below `quantized_kv_start`, it would differ from a newly filled cache."""
+    """True if it is quantized. Trimmed below `quantized_kv_start`, it would differ from a newly filled cache."""
     quantizable: bool = False
-    """True if mlx_lm can quantize it."""
     limit: str = ""
     """Name of the cache's attribute with its maximum number of tokens; empty if it grows with the text."""
     lazy: bool = True
@@ -122,8 +122,8 @@ class Kind:
     def bytes_per_token(self, cache: Any) -> int:
         """Bytes that one more token adds to a cache that is not empty; 0 if it doesn't grow with the text.
 
-        For full attention this is `2 x KV heads x head size x bytes`. It is computed from the arrays, so that
-        quantized caches and keys and values with different head sizes come out right too.
+        For full attention this is `2 x KV heads x head size x bytes`. It is computed from the arrays, so that it is
+        also right for quantized caches, and for keys and values with different head sizes.
         """
         growing = [one for one in self.buffers(cache) if self.grows and one.ndim == 4 and one.shape[2]]
         return sum(one.nbytes // one.shape[2] for one in growing)
@@ -144,12 +144,12 @@ class Kind:
     # ---- trim and quantize ------------------------------------------------------------------
 
     def trims_at(self, cache: Any, offset: int) -> bool:
-        """True if a cache with `offset` tokens can certainly be trimmed."""
+        """True if a cache with `offset` tokens can always be trimmed."""
         return False
 
     def goes_ahead(self, cache: Any, offset: int) -> bool:
-        """True if the token that brings the cache to `offset` tokens can certainly be removed again without a copy
-        made before."""
+        """True if the token that brings the cache to `offset` tokens can always be removed again, without copying
+        arrays beforehand."""
         return self.trims_at(cache, offset)
 
     def trim_refusal(self, cache: Any, offset: int) -> str:
@@ -184,8 +184,9 @@ class Kind:
         Args:
             cache: The cache to write.
             saved: A snapshot from `snapshot`; it stays valid.
-            at: Tokens of the cache to keep: at least the snapshot's start.
-            end: Tokens in the cache afterwards; without `partial_restore`, as many as when the snapshot was taken.
+            at: Number of tokens of the cache to keep: at least the snapshot's start.
+            end: Number of tokens in the cache afterwards; without `partial_restore`, the same as when the snapshot was
+                taken.
 
         Returns:
             Number of bytes restored.
@@ -197,14 +198,15 @@ class Kind:
         raise NotImplementedError(f"what is trimmed of a {self.name} cache is gone")
 
     def record_undo(self, cache: Any) -> Snapshot | None:
-        """Data for `undo` to remove the next single token, made before its forward pass; None if it can't be."""
+        """Make the data for `undo` to remove the next single token, before its forward pass; None if it can't be
+        removed."""
         return None if Kind.trim_refusal(self, cache, 0) else Snapshot()
 
     def undo(self, cache: Any, record: Snapshot) -> None:
         """Remove the last token with the record made before its forward pass."""
         cache.trim(1)
 
-    # ---- several rows: only where `can_snapshot` --------------------------------------------
+    # ---- several rows: only if `can_snapshot` -----------------------------------------------
 
     def repeat(self, cache: Any, count: int) -> Any:
         """A new cache of `count` rows, copies of the only row of `cache`, which is not modified."""
@@ -216,8 +218,8 @@ class Kind:
         """Replace a cache's arrays by some of their rows; the old arrays are not modified.
 
         Args:
-            cache: A cache with its rows along the arrays' first axis.
-            rows: int32 indices, shape (rows wanted,).
+            cache: A cache with its rows along the first axis of the arrays.
+            rows: Indices of the rows to keep, int32, shape (new rows,).
         """
         cache.keys, cache.values = pick_rows(cache.keys, rows), pick_rows(cache.values, rows)
 
@@ -226,12 +228,12 @@ class Kind:
 
         Args:
             cache: A cache of several rows.
-            rows: int32, shape (rows wanted,): for each new row the index of the present row that it continues.
+            rows: For each new row, the index of the current row that it continues; int32, shape (new rows,).
             since: Number of tokens that all rows share; None if the number of rows changes.
 
         Returns:
-            Columns that `write_columns` must write, unevaluated. Evaluate those of all caches before writing to any
-            buffer, because they read from these buffers. Empty if the arrays were replaced.
+            Columns that `write_columns` must write, lazy; empty if the arrays were replaced. Evaluate the columns of
+            all caches before writing any, because they are computed from the buffers that will be overwritten.
         """
         self.pick(cache, rows)
         return []
@@ -243,9 +245,9 @@ class Kind:
 def _trims(cache: Any, offset: int) -> bool:
     """True if the `trim` of an unknown class shortens its arrays. Tried on a copy, which shares the arrays' memory.
 
-    mlx_lm's `ConcatenateKVCache` lowers its token count but keeps the columns, so that the next token attends to the
-    removed ones. If the arrays were no longer than the count before the trim, they must not be longer after it
-    either.
+    mlx_lm's `ConcatenateKVCache` lowers its token count but keeps the columns, so that the next token would attend to
+    the removed tokens. If the arrays were not longer than the token count before the trim, they must not be longer
+    afterwards.
     """
     held = int(getattr(cache, "offset", 0))
     if held <= offset:
@@ -270,7 +272,7 @@ def pick_rows(value: Any, rows: Array) -> Any:
 
 
 class Plain(Kind):
-    """Plain KV cache: a snapshot copies some tokens' columns; trimming moves the end and frees no memory."""
+    """Plain KV cache: a snapshot copies the columns of some tokens; trimming moves the end and frees no memory."""
 
     name: CacheKind = "plain"
     cache_class = caches.KVCache
@@ -291,7 +293,7 @@ class Plain(Kind):
 
     def restore(self, cache: Any, saved: Snapshot, at: int, end: int) -> int:
         """See `Kind`; `end` may be any number of tokens that the snapshot covers."""
-        if cache.offset < at:  # it would leave a gap, and wrong KV raises no error
+        if cache.offset < at:  # there would be a gap, and wrong KV raises no error
             raise ValueError(f"a cache of {cache.offset} tokens can't continue from {at}")
         cache.trim(cache.offset - at)
         columns = [array[..., at - saved.start : end - saved.start, :] for array in saved.copies]
@@ -303,7 +305,7 @@ class Plain(Kind):
         cache.offset = end
 
     def _append(self, cache: Any, columns: Sequence[Array], at: int, end: int) -> None:
-        """Write columns at the end of a cache, which grows by mlx_lm's blocks."""
+        """Append columns to a cache, which grows by mlx_lm's blocks."""
         cache.update_and_fetch(*columns)
 
     def reorder(self, cache: Any, rows: Array, since: int | None) -> list[Any]:
@@ -342,22 +344,22 @@ class Quantized(Plain):
 
 
 def _grown(buffer: Array, block: int) -> Array:
-    """Return a buffer of shape (1, heads, tokens, n) with room for `block` more tokens."""
+    """Extend a buffer of shape (1, heads, tokens, n) by room for `block` more tokens."""
     shape = (*buffer.shape[:2], block, *buffer.shape[3:])
     return mx.concatenate([buffer, mx.zeros(shape, buffer.dtype)], axis=2)
 
 
 def valid_group_sizes(sizes: Collection[int]) -> list[int]:
-    """mlx-lm's quantization group sizes that divide all the given head sizes."""
+    """The quantization group sizes of mlx_lm that divide all given head sizes."""
     return [group for group in KV_GROUP_SIZES if all(size % group == 0 for size in sizes)]
 
 
 def group_size_problem(sizes: Collection[int], wanted: int) -> str:
-    """Explain why heads can't be divided into groups of a size, and which size to use instead; empty if they can.
+    """Sentences on why heads can't be divided into groups of a size, and on what to use instead; empty if they can.
 
     Args:
         sizes: Head sizes of the keys and values.
-        wanted: Group size: numbers that share a scale.
+        wanted: Group size: the number of values that share a scale.
     """
     head_sizes = sorted(set(sizes))
     group_sizes = valid_group_sizes(head_sizes)
@@ -388,8 +390,8 @@ class Rotating(Kind):
         return int(min(cache.offset, max(cache.max_size, length)))
 
     def key_positions(self, cache: Any, count: int) -> list[int] | None:
-        """See `Kind`; first the tokens that the cache always keeps, then the ring, with the newest key just before
-        the next write position."""
+        """See `Kind`. The keys are the tokens that the cache always keeps, then the ring, with the newest key right
+        before the next write position."""
         offset, keep, index = int(cache.offset), int(cache.keep), int(cache._idx)
         if cache.keys is None or count != min(offset, cache.keys.shape[2]):
             return None
@@ -400,7 +402,7 @@ class Rotating(Kind):
         return [*range(keep), *newest, *oldest]
 
     def trims_at(self, cache: Any, offset: int) -> bool:
-        """See `Kind`; only until the window is full: from then on each step overwrites a token."""
+        """See `Kind`; only until the window is full, after which each step overwrites a token."""
         return bool(offset < cache.max_size)
 
     def snapshot(self, cache: Any, start: int, end: int) -> Snapshot:
@@ -438,7 +440,7 @@ class Rotating(Kind):
         cache.offset, cache._idx = record.ring
 
 
-# ---- recurrent: every token replaces the arrays and never writes them in place --------
+# ---- recurrent: every token replaces the arrays, which are never written in place -------------
 
 
 class Recurrent(Kind):
@@ -453,7 +455,7 @@ class Recurrent(Kind):
         return list(arrays(cache.cache))
 
     def held(self, cache: Any) -> int:
-        """See `Kind`; always 0, because a state contains no tokens."""
+        """See `Kind`; always 0, because a state doesn't contain single tokens."""
         return 0
 
     def snapshot(self, cache: Any, start: int, end: int) -> Snapshot:
@@ -481,7 +483,7 @@ class Recurrent(Kind):
 
 
 class Chunked(Kind):
-    """Chunked KV cache: trimmable as long as its beginning was not dropped; no snapshots."""
+    """Chunked KV cache: can be trimmed until its beginning is dropped; no snapshots."""
 
     name = "chunked"
     cache_class = caches.ChunkedKVCache
@@ -552,11 +554,11 @@ class Composite(Kind):
         return sum(kind.restore(inner, part, at, end) for (kind, inner), part in pairs)
 
     def goes_ahead(self, cache: Any, offset: int) -> bool:
-        """See `Kind`; True if it is for all inner caches."""
+        """See `Kind`; all inner caches must allow it."""
         return all(kind.goes_ahead(inner, offset) for kind, inner in self._inner(cache))
 
     def trim_refusal(self, cache: Any, offset: int) -> str:
-        """See `Kind`; the first inner cache's reason."""
+        """See `Kind`; otherwise the first reason of an inner cache."""
         reasons = (kind.trim_refusal(inner, offset) for kind, inner in self._inner(cache))
         return super().trim_refusal(cache, offset) or next(filter(None, reasons), "")
 
@@ -587,21 +589,21 @@ class Composite(Kind):
 
 
 GENERAL = Kind()
-"""The kind of all classes outside the map."""
+"""The kind of all classes that are not in the map."""
 
 
 def kind_of(cache: Any) -> Kind:
-    """The kind of a cache object: that of its class, otherwise that of the first class in the map that it is an
-    instance of."""
+    """The kind of a cache object: the kind of its class, or else of the first class in the map that it is an instance
+    of."""
     kind = KINDS.get(type(cache))
     return kind or next((KINDS[known] for known in KINDS if isinstance(cache, known)), GENERAL)
 
 
 def kind_named(name: CacheKind) -> Kind:
-    """The kind with the name that a record gives."""
+    """The kind with a name from a record."""
     return next((kind for kind in KINDS.values() if kind.name == name), GENERAL)
 
 
 _ALL: tuple[Kind, ...] = (Quantized(), Rotating(), Plain(), Recurrent(), Chunked(), Composite())
 KINDS: dict[type, Kind] = {kind.cache_class: kind for kind in _ALL}
-"""The type map: mlx_lm's class to its kind."""
+"""The type map, from mlx_lm's class to its kind."""

@@ -1,8 +1,8 @@
-"""The KV cache of one model: creating, reading, rewinding and, as mlx_lm does, quantizing it; and moves between nodes.
+"""The KV cache of one model: making, reading, rewinding and quantizing it (like mlx_lm); and moves between nodes.
 
 `used` counts the bytes that contain tokens, `allocated` the bytes of the arrays: a cache grows by blocks of 256
-tokens, and trimming moves its end without freeing memory. mlx_lm's own `size()` and `nbytes` report neither for every
-kind (a quantized cache reports 0 tokens, and fails while it is empty), so both are computed from the arrays here.
+tokens, and trimming moves its end without freeing memory. mlx_lm's own `size()` and `nbytes` don't report them for
+every kind (a quantized cache reports 0 tokens, and fails if it is empty), so both are computed from the arrays.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from engine.tree import Chunks, TokenTree, append_chunk, cut_chunks, within_chun
 
 PIECE = 32
 """Minimum number of tokens to save at once before they are overwritten. Most of the cost is the first use of new
-memory: for 0.6 B parameters 32 tokens take 7 MiB and some 20 ms, compared with 140 ms for a step."""
+memory: with 0.6 B parameters, 32 tokens take 7 MiB and about 20 ms, compared with 140 ms for a step."""
 
 
 class BegunByLayer(list[Any]):
-    """The caches of a model that builds a forward: when it asks for that of a layer, the layers before are begun.
+    """A list of caches for building a forward pass: each layer starts when the model asks for the next layer's cache.
 
-    A model goes through its layers and their caches together, so that the layers before the cache that it takes are
-    built by then. On a CPU the device then computes while Python builds the rest: without this a step of the bundled
-    model takes 1.2 times as long.
+    A model iterates over its layers and caches together, so the layers before the requested cache have been built. On a
+    CPU the device then computes while Python builds the rest; without this, a step of the bundled model takes 1.2 times
+    as long.
     """
 
     def __iter__(self) -> Iterator[Any]:
@@ -48,7 +48,7 @@ class BegunByLayer(list[Any]):
 
 
 class StaleTail(Struct, frozen=True):
-    """Tokens of an abandoned branch that are still in the arrays, beyond the caches' current length."""
+    """Tokens of an inactive branch that are still in the arrays, beyond the current length of the caches."""
 
     node: int
     """Last token of the branch."""
@@ -67,12 +67,11 @@ class KV:
 
     Args:
         model: The loaded model.
-        settings: `max_kv_size`, `kv_bits`, `kv_group_size` and `quantized_kv_start` are used.
-        offset: Number of tokens in the caches; the only count that is right for every kind.
+        settings: Load settings; `max_kv_size`, `kv_bits`, `kv_group_size` and `quantized_kv_start` are used.
     """
 
     lazy: bool = True
-    """True if `run` returns a lazy graph that can be built before its token is known, and discarded."""
+    """True if `run` returns a lazy graph, which can be built before its token is known and can be discarded."""
     most_at_once: int | None = None
     """Maximum number of tokens of an adaptive chunk if the logits of all of them are computed."""
     reads_prompts: bool = True
@@ -82,23 +81,24 @@ class KV:
         self._model = model
         self._settings = settings
         self._new_layout = count(1).__next__
-        """Makes a number for the order of tokens in the rings: a chunk or empty caches change that order."""
+        """Makes a new number for the order of tokens in the rings, which a chunk or a clear changes."""
         self.save: Callable[[StaleTail, int, int], None] = _save_nothing
-        """Saves tokens of a branch, from `begin` to `end`, before they are overwritten."""
+        """Saves the tokens of a branch from `begin` to `end` before they are overwritten."""
         self.clear()
 
     def clear(self) -> None:
         """Start over with empty caches."""
         self.caches: list[Any] = make_prompt_cache(self._model, self._settings.max_kv_size)
-        """mlx_lm's cache objects, usually one a layer; `kind_of` gives the kind of each."""
+        """mlx_lm's cache objects, usually one per layer; `kind_of` returns the kind of each."""
         self.offset = 0
+        """Number of tokens in the caches; mlx_lm's own counts are not right for every kind."""
         self.chunks: Chunks = ()
         """Stretches of the tokens that the model ran in chunks."""
         self.layout = self._new_layout()
         self.last_pass = (0, 0)
         """Tokens and bytes of the last forward pass that `drop` discarded."""
         self.stale: list[StaleTail] = []
-        """Tails of abandoned branches in the arrays; no two of them share columns."""
+        """Tails of inactive branches in the arrays; no two of them share columns."""
 
     def adopt(self, caches: list[Any], offset: int, chunks: Chunks) -> None:
         """Use caches that were filled elsewhere.
@@ -114,7 +114,7 @@ class KV:
         self.set_offset(offset, chunks=chunks)
 
     def copied(self) -> Self:
-        """A copy that can be written independently; MLX copies a shared array when one of its users writes it."""
+        """A copy that can be written independently; MLX copies a shared array when it is written."""
         made = copy.copy(self)
         made.caches, made.stale = copy.deepcopy(self.caches), list(self.stale)
         made.save, made.last_pass = _save_nothing, (0, 0)
@@ -124,8 +124,8 @@ class KV:
         """Copy another cache of the same model into several rows.
 
         Args:
-            other: Cache of one row, which supports several rows; not modified.
-            rows: Number of copies of its row.
+            other: Caches of one row that support several rows; they are not modified.
+            rows: Number of copies of the row.
         """
         self.caches, self.stale = [kind_of(cache).repeat(cache, rows) for cache in other.caches], []
         self.set_offset(other.offset, chunks=other.chunks, layout=other.layout)
@@ -134,7 +134,7 @@ class KV:
         """Continue with some of several rows.
 
         Args:
-            rows: For each new row the index of the present row that it continues.
+            rows: For each new row, the index of the current row that it continues.
             since: Number of tokens that all rows share; None if the number of rows changes.
         """
         index = mx.array(list(rows))
@@ -152,16 +152,16 @@ class KV:
     def run(
         self, compute: Callable[..., Any], tokens: mx.array, *, chunk: bool = False, begin: bool = False
     ) -> mx.array:
-        """Compute the logits after some tokens, add the tokens to the caches, and quantize them as mlx_lm does.
+        """Compute the logits after some tokens, add the tokens to the caches, and quantize the caches like mlx_lm.
 
         Args:
             compute: The model, or a function called instead of it.
             tokens: int32 ids, shape (rows, n).
             chunk: True if the tokens are a chunk of a path.
-            begin: Whether each layer is begun while the next one is built: `BegunByLayer`.
+            begin: True to start each layer while the next one is built: see `BegunByLayer`.
 
         Returns:
-            Logits in the model's dtype, shape (rows, n, vocabulary), not evaluated.
+            Logits in the model's dtype, shape (rows, n, vocabulary), lazy.
         """
         if self.stale:
             self._write(self.offset, self.offset + tokens.shape[1])
@@ -181,7 +181,7 @@ class KV:
         self.layout = self.layout if layout is None else layout
 
     def pending(self) -> list[mx.array]:
-        """Arrays that the logits don't depend on, and which therefore stay a lazy graph until they are evaluated."""
+        """Arrays that the logits don't depend on, so that they stay lazy until they are evaluated."""
         arrays = []
         for cache in self.caches:
             if (kind := kind_of(cache)).lazy:
@@ -189,7 +189,7 @@ class KV:
         return arrays
 
     def shared_ms(self, ms: float) -> float:
-        """A time by which something is decided, the same in all processes that compute the model."""
+        """Make a measured time equal in all processes that compute the model, since decisions depend on it."""
         return ms
 
     def state(self) -> list[mx.array]:
@@ -202,11 +202,10 @@ class KV:
         """Shorten the caches to `offset` tokens: trim if every cache can be trimmed, otherwise empty them.
 
         Args:
-            offset: Number of tokens to keep, at most the present offset.
+            offset: Number of tokens to keep, at most the current offset.
 
         Returns:
-            Reason why the caches had to be emptied, after which the caller must recompute; empty if they were
-            trimmed.
+            Reason why the caches were emptied, so that the caller must recompute; empty if they were trimmed.
         """
         if offset == self.offset:
             return ""
@@ -237,11 +236,10 @@ class KV:
         return ""
 
     def recovered(self, offset: int) -> bool:
-        """Return to `offset` tokens after a forward pass that failed part of the way and left layers of unequal
-        length.
+        """Return to `offset` tokens after a failed forward pass, which leaves layers of unequal length.
 
         Returns:
-            True if every cache could; otherwise they are unusable until they are cleared.
+            True if this succeeded for every cache; otherwise the caches are unusable until they are cleared.
         """
         self.set_offset(offset)
         return all(kind_of(cache).recover(cache, offset) for cache in self.caches)
@@ -260,14 +258,14 @@ class KV:
         return trims
 
     def can_go_ahead(self) -> bool:
-        """True if one more token can be added before it is known, and removed again, without copying an array."""
+        """True if one more token can be added before it is known, and removed again without copying arrays."""
         following = self.offset + 1
         same = self.quantized_at(self.offset) == self.quantized_at(following)
         return same and all(kind_of(cache).goes_ahead(cache, following) for cache in self.caches)
 
     def undo_records(self) -> tuple[Snapshot, ...] | None:
-        """Records to undo the next single token, one for each cache, for when it can't be trimmed; None if a cache
-        has no record."""
+        """Records to undo the next single token if it can't be trimmed, one for each cache; None if a cache has no
+        record."""
         undo_records = [kind_of(cache).record_undo(cache) for cache in self.caches]
         records = tuple(record for record in undo_records if record is not None)
         mx.eval([array for record in records for array in record.copies])
@@ -288,18 +286,17 @@ class KV:
     # ---- segments -----------------------------------------------------------------------------
 
     def without_snapshots(self) -> tuple[CacheKind, str] | None:
-        """Kind and class name of the first cache without support for snapshots and several rows; None if all have
-        it."""
+        """Kind and class name of the first cache that doesn't support snapshots and several rows; None if all do."""
         found = ((kind_of(cache), cache) for cache in self.caches)
         without = ((kind.name, type(cache).__name__) for kind, cache in found if not kind.can_snapshot(cache))
         return next(without, None)
 
     def partial_restore(self) -> bool:
-        """True if a part of a snapshot can be restored; False if only the complete snapshot."""
+        """True if parts of a snapshot can be restored; False if only complete snapshots can."""
         return all(kind_of(cache).partial_restore for cache in self.caches)
 
     def snapshot(self, start: int, end: int | None = None) -> tuple[Snapshot, ...]:
-        """Save the tokens from `start` to `end` (None for all) of each cache; the copies are not evaluated."""
+        """Save the tokens from `start` to `end` (None for the last) of each cache; the copies are lazy."""
         end = self.offset if end is None else end
         return tuple(kind_of(cache).snapshot(cache, start, end) for cache in self.caches)
 
@@ -315,16 +312,16 @@ class KV:
         mx.eval(self.state())
         return nbytes
 
-    # ---- tails of abandoned branches in the arrays --------------------------------------------
+    # ---- tails of inactive branches in the arrays ---------------------------------------------
     # Trimming moves the end of a plain cache and leaves its arrays unchanged. So leaving a branch costs nothing until
-    # another branch overwrites it; then only the overwritten tokens are saved; returning earlier needs no copy.
+    # another branch overwrites it, and then only the overwritten tokens are saved. Returning before needs no copy.
 
     def stays(self) -> bool:
         """True if trimmed tokens remain in the arrays until others overwrite them."""
         return self._settings.kv_bits is None and all(kind_of(cache).stays for cache in self.caches)
 
     def take_back(self, stale: StaleTail, end: int) -> None:
-        """Extend the caches to `end` tokens with a branch in the arrays, which begins at or before their end."""
+        """Extend the caches to `end` tokens with a branch in the arrays that begins at or before the caches' end."""
         for cache in self.caches:
             kind_of(cache).take_back(cache, end)
         self.set_offset(end, chunks=stale.chunks, layout=stale.layout)
@@ -368,7 +365,7 @@ class KV:
         return tuple(kind_of(cache).name for cache in self.caches)
 
     def quantizable(self) -> tuple[tuple[CacheKind, bool], ...]:
-        """The kind of each cache, and if mlx_lm can quantize it."""
+        """For each cache its kind, and True if mlx_lm can quantize it."""
         return tuple((kind.name, kind.quantizable) for kind in map(kind_of, self.caches))
 
     def quantized(self) -> tuple[bool, ...]:
@@ -391,9 +388,9 @@ class KV:
     def chunks_matter(self) -> bool:
         """True if the numbers depend on the chunk boundaries.
 
-        mlx_lm quantizes after a chunk, so a chunk's tokens attend to each other unquantized. And in a rotating cache
-        that keeps its first tokens, the tokens of a chunk don't attend to these, while single tokens do. Everywhere
-        else the boundaries only change the order of sums.
+        mlx_lm quantizes after a chunk, so a chunk's tokens attend to each other unquantized. In a rotating cache that
+        keeps its first tokens, the tokens of a chunk don't attend to these, while single tokens do. In all other cases
+        the boundaries only change the order of sums.
         """
         for cache in self.caches:
             if getattr(cache, "keep", 0):
@@ -401,21 +398,21 @@ class KV:
         return self._settings.kv_bits is not None
 
     def bytes_per_token(self) -> int | None:
-        """Bytes that one more token adds to caches that are not empty; None if no kind grows with the text."""
+        """Bytes that one more token adds to caches that are not empty; None if no cache grows with the text."""
         return sum(kind_of(cache).bytes_per_token(cache) for cache in self.caches) or None
 
 
 def _save_nothing(stale: StaleTail, begin: int, end: int) -> None:
-    """Save nothing: for a cache without a store for its branches."""
+    """Save nothing, for caches without a store for inactive branches."""
 
 
 @lru_cache(maxsize=8)
 def _grouped(readings: tuple[Reading, ...]) -> tuple[int, int, tuple[KVGroup, ...]]:
-    """Bytes used and allocated in all caches, and their groups. Equal readings return the same objects: those of a
-    full ring or a recurrent state are equal at every step.
+    """Bytes used and allocated in all caches, and their groups. Equal readings give the same objects, since a full ring
+    or a recurrent state has the same reading at every step.
 
     Args:
-        readings: One for each cache, in the order of the model.
+        readings: A reading for each cache, in the model's order.
     """
     places: dict[Reading, list[int]] = {}
     for place, reading in enumerate(readings):
@@ -434,35 +431,34 @@ def _shared(layers: tuple[int, ...]) -> tuple[int, ...]:
     return layers
 
 
-# ---- saved KV of branches that were left ------------------------------------------------------------
+# ---- saved KV of inactive branches ------------------------------------------------------------------
 # Moves between nodes of the tree cost as little as possible: trim or undo, restore saved KV, recompute the rest. All of
-# these give the same numbers. An abandoned branch stays in the arrays of a plain cache until others overwrite it;
+# these give the same numbers. An inactive branch stays in the arrays of a plain cache until another overwrites it; just
 # before that, its tokens are saved as segments. Other kinds of cache save a segment when the branch is left, and undo
-# records for single tokens. Segments and records share a budget, with the least recently used dropped first, and are
-# restored bit for bit. Recomputed tokens go through the model in the same chunks as the first time.
+# records for single tokens. Segments and records share a budget; the least recently used are dropped first. They are
+# restored bit for bit. Recomputed tokens run through the model in the same chunks as the first time.
 
 
 class Segment(StaleTail, frozen=True):
-    """Saved KV of the end of a path, made when the session left it: it can be restored into a cache that has the
-    `begin` tokens before it. Or the records that remove one token from the end of the cache."""
+    """Saved KV of the end of a path that the session left; it can be restored into a cache with the `begin` tokens
+    before it. Also used for the records that remove one token from the end of the cache."""
 
     snapshots: tuple[Snapshot, ...]
-    """One snapshot for each cache."""
     quantized: tuple[bool, ...] = ()
-    """True for each cache that was quantized: a snapshot can only be restored into a cache of the same kind."""
+    """True for each cache that was quantized; a snapshot can only be restored into a cache of the same kind."""
 
 
 MOST_UNDO = 4096
-"""Maximum number of undo records; the oldest are dropped. Each takes some 4 KB in addition to its arrays, which the
-budget doesn't count; and beyond so many tokens, computing the path again in chunks is faster than undoing it token by
-token."""
+"""Maximum number of undo records; the oldest are dropped. Each takes about 4 KB in addition to its arrays, which the
+budget doesn't count. Beyond this number of tokens, computing the path again in chunks is faster than undoing it token
+by token."""
 
 
 class KVStore:
     """Segments by their last node, and undo records by the node that they remove.
 
     Args:
-        budget: Bytes that all of them together may keep in memory.
+        budget: Maximum bytes of all segments and records together.
     """
 
     def __init__(self, budget: int) -> None:
@@ -496,7 +492,7 @@ class KVStore:
         return [entry for (kind, _), (entry, _) in reversed(self._entries.items()) if kind == "segment"]
 
     def undo(self, node: int, layout: int) -> tuple[Snapshot, ...] | None:
-        """Records that remove a node's token from caches of that layout; None if they are not in the store."""
+        """Records that remove a node's token from caches with this layout; None if they are not in the store."""
         undo, _ = self._entries.get(("undo", node), (None, 0))
         return undo.snapshots if undo is not None and undo.layout == layout else None
 
@@ -529,13 +525,11 @@ class MoveCost(Struct, frozen=True):
     """Tokens that a move obtained without a forward pass."""
 
     kept: int
-    """Tokens that stayed in the cache."""
+    """Number of tokens that stayed in the cache."""
     restored: int
-    """Tokens restored from memory."""
     note: str
     """Reason why cached tokens had to be removed or recomputed; empty if none were."""
     nbytes: int = 0
-    """Bytes of the restored KV."""
 
 
 class Mover:
@@ -544,7 +538,7 @@ class Mover:
     Args:
         kv: The cache.
         tree: The tree.
-        store: Saved KV of branches that were left.
+        store: Saved KV of inactive branches.
     """
 
     def __init__(self, kv: KV, tree: TokenTree, store: KVStore) -> None:
@@ -555,13 +549,13 @@ class Mover:
         """Bytes restored so far in the current move."""
 
     def record_step(self, node: int, undo: tuple[Snapshot, ...]) -> None:
-        """Save the record that removes a node's token from the cache, for when trimming can't."""
+        """Save the records that remove a node's token from the caches if trimming can't."""
         if self.store.budget:
             end, kv = self._tree[node].depth, self._kv
             self.store.keep_undo(Segment(node, end - 1, end, kv.chunks, kv.layout, undo))
 
     def keep_branch(self, node: int, shared: int) -> None:
-        """Save the part of the path to `node` that a move to another branch removes from the cache.
+        """Save the part of the path to `node` that a move to another branch will remove from the cache.
 
         Args:
             node: Last node of the path in the cache.
@@ -597,7 +591,7 @@ class Mover:
             self.store.keep_segment(segment)
 
     def _is_saved(self, left: StaleTail, node: int, begin: int) -> bool:
-        """True if a segment has the tokens after `begin` up to a node; it is then the most recently used."""
+        """True if a segment contains the tokens from `begin` up to a node; it becomes the most recently used."""
         old = self.store.segment(node)
         if old is None or old.begin > begin or old.layout != left.layout:
             return False
@@ -614,9 +608,9 @@ class Mover:
         On an error the cache is emptied.
 
         Args:
-            current: Last node of the path in the cache; after a failure the cache may have only a beginning of it.
+            current: Last node of the path in the cache; after a failure the cache may contain only a beginning of it.
             node: The node to move to.
-            want: Number of tokens wanted: the complete path, or all but the last token if its logits are needed.
+            want: Number of tokens to obtain: the complete path, or all but the last token if its logits are needed.
         """
         try:
             return self._move(current, node, want)
@@ -640,7 +634,7 @@ class Mover:
                 why = ""
         held = self._extend(node, shared, want) if shared < want else shared
         half = chunks_matter and held < want and within_chunk(self._tree.chunks(node), held)
-        if half or (why and held == shared):  # or nothing was restored over tokens that can't be removed
+        if half or (why and held == shared):  # or tokens beyond `shared` are still there
             self._clear()
             return MoveCost(0, 0, why or HALF)
         if not why and held < want:
@@ -652,7 +646,7 @@ class Mover:
         self._kv.clear()
 
     def _why_missing(self) -> str:
-        """Reason why tokens that were computed before are computed again."""
+        """Reason why tokens must be computed again."""
         if not self.store.budget:
             return "no KV of branches is kept: the budget is 0"
         if (unsupported := self._kv.without_snapshots()) is not None:
@@ -660,14 +654,14 @@ class Mover:
         return f"its KV is not kept any more: the budget is {self.store.budget / 2**20:g} MiB"
 
     def _same_chunks(self, node: int, chunks: Chunks, depth: int) -> bool:
-        """True if `depth` tokens ran in the same chunks as those of the path to a node; relevant if
+        """True if `chunks` are those of the path to a node for its first `depth` tokens; relevant if
         `KV.chunks_matter`."""
         return cut_chunks(chunks, depth) == cut_chunks(self._tree.chunks(node), depth)
 
     # ---- back -------------------------------------------------------------------------------
 
     def _undo(self, current: int, depth: int) -> bool:
-        """Remove tokens one by one down to `depth`, trimming once possible; if neither works, change nothing."""
+        """Undo tokens one by one down to `depth`, trimming once possible; if that can't work, change nothing."""
         kv, steps = self._kv, self._undo_steps(current, depth, self._kv.layout)
         left = self._tree[current].depth - len(steps)
         if depth == 0 or (left > depth and not kv.could_trim(left, depth)):
@@ -717,8 +711,8 @@ class Mover:
         return at
 
     def _useful(self, node: int, at: int, want: int) -> Iterator[Segment]:
-        """Yield the segments on the path to a node that cover it from `at` to `want` tokens, in the path's order and
-        without nested ones; then all segments, since the first ones may not fit, or one of another branch may help."""
+        """Yield the segments on the path to a node that cover it from `at` to `want` tokens, in order and without
+        nested ones; then all segments, since those may not fit, or a segment of another branch may help."""
         way: list[Segment] = []
         partial = self._kv.partial_restore()
         for ancestor in self._tree.ancestors(node):
@@ -742,13 +736,13 @@ class Mover:
         if not fits or (whole and not self._can_shorten(segment, reach)):
             return False
         end = segment.end if whole else reach
-        # Touched before the restore overwrites, and so saves, other branches: the oldest segments make room for them.
+        # Touched first, since the restore saves the branches that it overwrites, and old segments are dropped for them.
         self.store.touch(segment)
         self._bytes += kv.restore(segment.snapshots, at, end)
         kv.set_offset(end, chunks=segment.chunks, layout=segment.layout)
         return end == reach or self._undo(segment.node, reach)
 
     def _can_shorten(self, segment: Segment, reach: int) -> bool:
-        """True if a segment that can only be restored completely can then be undone down to `reach` tokens."""
+        """True if a segment that can only be restored completely can afterwards be undone down to `reach` tokens."""
         left = segment.end - len(self._undo_steps(segment.node, reach, segment.layout))
         return left == reach or (left > reach and self._kv.could_trim(left, reach))

@@ -1,8 +1,8 @@
 """mlx_lm's caches for several rows of different lengths, padded on the left; masks hide the padding.
 
-They begin empty with the padding of each prompt; `extend` joins the rows of others, `filter` keeps some, and `finalize`
-says that from there on every column is a token. What they hold of a row is known from its length, since their own
-counts are arrays.
+They are empty at first, with the padding of each prompt. `extend` adds the rows of other caches, `filter` keeps some
+rows, and after `finalize` every new column is a token. The tokens in a row are determined from its length, since the
+caches' own counts are arrays.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.protocol import LaneKV
 
 
 def refusal(cache: Any) -> str:
-    """Why rows of their own lengths can't share a cache of the kind of this one; empty if they can."""
+    """Reason why rows of different lengths can't share a cache of this kind; empty if they can."""
     if type(cache) is caches.CacheList:
         return next(filter(None, map(refusal, cache.caches)), "")
     if type(cache) is caches.RotatingKVCache and cache.keep:
@@ -31,10 +31,10 @@ def refusal(cache: Any) -> str:
 
 
 def empty(single: Sequence[Any], padding: Sequence[int]) -> list[Any]:
-    """Empty caches of several rows.
+    """Make empty caches of several rows.
 
     Args:
-        single: Empty caches of one row, none of them refused by `refusal`.
+        single: Empty caches of one row, with an empty `refusal` for each.
         padding: Number of padding columns on the left of each row.
     """
     made = [type(cache).merge([cache] * len(padding)) for cache in single]
@@ -52,7 +52,7 @@ def state(rows: Sequence[Any]) -> list[mx.array]:
 
 
 def pending(rows: Sequence[Any]) -> list[mx.array]:
-    """The arrays that the logits after a forward pass don't depend on: all but keys and values."""
+    """The arrays that the logits after a forward pass don't depend on: all except keys and values."""
     found: list[mx.array] = []
     for part in _parts(rows):
         is_state = type(part) is caches.ArraysCache
@@ -71,19 +71,19 @@ def share_offsets(rows: Sequence[Any]) -> None:
 
 
 def counted(rows: Sequence[Any]) -> list[Any]:
-    """The caches that count the tokens of their rows, in the array `offset`."""
+    """The caches that count the tokens of their rows in an array `offset`."""
     return [part for part in _parts(rows) if type(part) is not caches.ArraysCache]
 
 
 def read(rows: Sequence[Any], lengths: Sequence[int]) -> list[LaneKV]:
-    """The KV of each row.
+    """Read the KV of each row.
 
     Args:
         rows: The caches, with one row for each length.
-        lengths: Number of tokens of each row that went through the model.
+        lengths: Number of tokens of each row that ran through the model.
     """
     fixed, count = 0, len(lengths)
-    bytes_by_width: Counter[int] = Counter()  # of a column of one row, of the caches with so many columns
+    bytes_by_width: Counter[int] = Counter()  # number of columns: bytes of a column of one row
     for part in _parts(rows):
         if type(part) is caches.ArraysCache:
             fixed += part.nbytes // count
@@ -99,7 +99,7 @@ def read(rows: Sequence[Any], lengths: Sequence[int]) -> list[LaneKV]:
 
 
 def columns(part: Any) -> int:
-    """Columns of a cache that are written, padding among them."""
+    """Number of written columns of a cache, including padding."""
     if type(part) is caches.BatchKVCache:
         return int(part._idx)
     if type(part) is caches.BatchRotatingKVCache and part.keys is not None:
@@ -108,6 +108,6 @@ def columns(part: Any) -> int:
 
 
 def _parts(rows: Sequence[Any]) -> list[Any]:
-    """Some caches, with the parts of those that have parts."""
+    """The caches, with each composite cache replaced by its inner caches."""
     nested = (_parts(cache.caches) if hasattr(cache, "caches") else [cache] for cache in rows)
     return [*chain.from_iterable(nested)]

@@ -1,1 +1,1 @@
-"""A loaded model: its files, its tokenizer, and forwards of it over one cache or over a batch of rows."""
+"""A loaded model: its files, its tokenizer, and its forward passes over a KV cache."""

@@ -1,10 +1,10 @@
-"""Chat templates: what one gets, as mlx_lm and transformers make it, filling it within limits, the place of each string
-of a conversation in the text, and the marks of thinking and tool calls in replies.
+"""Chat templates: their values, as in mlx_lm and transformers; filling them within limits; the place of each string of
+a conversation in the text; and the marks of thinking and tool calls in replies.
 
-A template is a program in jinja2 that came with the model. It runs in a process of its own, which the kernel limits:
-one expression, `'x' * 10**10`, is a single call of C that no check within this process could interrupt, and jinja2 even
-computes it while it compiles. jinja2's sandbox bounds `range` and what can be reached, neither time nor memory. It
-costs 0.15 to 0.2 s of processor time and 20 MB for as long, once a prompt.
+A template is a jinja2 program that comes with the model. It runs in a separate process with limits enforced by the
+kernel: an expression such as `'x' * 10**10` is a single C call that no check in this process could interrupt, and
+jinja2 evaluates it even while compiling. jinja2's sandbox limits `range` and the reachable attributes, but neither time
+nor memory. The process takes 0.15 to 0.2 s of processor time and 20 MB, once per prompt.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from engine.protocol import (
 from engine.segments import MARKUP, ReplyReader, ReplyToken, kind_of
 
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
-"""Marks the end of a message that is left open; that of transformers, so that a template can't tell the two apart."""
+"""Marks the end of a message that is left open; the same as in transformers, so that templates behave the same."""
 REASONING = ("reasoning_content", "thinking", "reasoning")
-"""Names of the same key; transformers fills the first two from whichever is there."""
+"""Names of the same key; transformers fills the first two from the one that is present."""
 ARGUMENTS = (
     "conversation", "messages", "tokenize", "add_generation_prompt", "continue_final_message", "return_dict",
 )  # fmt: skip
-"""Arguments of the function that fills the template, which mlx_lm sets itself: no variables of the template."""
+"""Arguments of the function that fills the template; mlx_lm sets them itself, so they can't be template variables."""
 
 
 class Filling(Struct, frozen=True):
@@ -55,11 +55,11 @@ class Filling(Struct, frozen=True):
     tools: list[Any] | None
     documents: list[Any] | None
     template: str | None
-    """A template of the request's own, or the name of one of the model's."""
+    """A template given with the request, or the name of one of the model's; None for the model's default."""
     config: dict[str, Any]
-    """The template's variables besides those."""
+    """Further variables of the template."""
     opened: bool
-    """True if the last message is left open, instead of beginning an answer."""
+    """True if the last message is left open, for the model to continue it, instead of a new answer."""
 
     @property
     def last(self) -> str:
@@ -73,14 +73,14 @@ class Filling(Struct, frozen=True):
 
 
 def filling(messages: Sequence[Message], options: ChatOptions) -> Filling:
-    """The values that fill a template.
+    """Make the values that fill a template.
 
     Args:
         messages: The conversation.
         options: The other values that the template gets.
 
     Raises:
-        PromptError: The options are no JSON of the right kind, or set what can't be set.
+        PromptError: The options are not valid JSON of the right kind, or set a variable that the program sets itself.
     """
     if options.response is not None:
         messages = (*messages, Message("assistant", options.response))
@@ -101,23 +101,23 @@ def filling(messages: Sequence[Message], options: ChatOptions) -> Filling:
 
 
 def given_tools(options: ChatOptions) -> list[Any] | None:
-    """The tools that a template got; None for none."""
+    """The tools that a template receives; None for none."""
     try:
         given = filling((), replace(options, response=None))
-    except PromptError:  # of a session that was restored
+    except PromptError:  # options of a restored session may be invalid
         return None
     return given.tools
 
 
 def left_open(text: str | None, content: str) -> str | None:
-    """A filled template up to the end of its last message, cut as transformers cuts it.
+    """Cut a filled template after its last message, in the same way as transformers.
 
     Args:
-        text: The text, with `TAG` after that message's content.
-        content: The content.
+        text: The filled template, with `TAG` after the message's content.
+        content: Content of the last message.
 
     Returns:
-        None if there is no text, or the template doesn't write the message.
+        The text up to the end of the message; None if there is no text, or the template doesn't write the message.
     """
     mark = TAG.strip()
     if text is None or content.strip() not in text or mark not in text:
@@ -127,7 +127,7 @@ def left_open(text: str | None, content: str) -> str | None:
 
 
 def _values(message: Message) -> dict[str, Any]:
-    """A message as a template gets it: without keys that hold nothing, and its reasoning under each name."""
+    """A message as passed to a template: without null values, and with its reasoning under each of its names."""
     more = _parsed("A message", message.more, dict) or {}
     values = {"role": message.role, "content": message.content, **more}
     values = {name: value for name, value in values.items() if value is not None}
@@ -138,7 +138,7 @@ def _values(message: Message) -> dict[str, Any]:
 
 
 def _parsed(what: str, content: str, kind: type) -> Any:
-    """A JSON value of a request, None if it is empty."""
+    """Parse a JSON value of a request; None if it is empty."""
     if not content:
         return None
     try:
@@ -154,9 +154,9 @@ def _parsed(what: str, content: str, kind: type) -> Any:
 # ---- filling -----------------------------------------------------------------------------------
 
 MEMORY = 512 * 2**20
-"""Bytes of address space of the process; 40 MB are its own. Not bounded on macOS, whose kernel has no such limit."""
+"""Maximum address space of the process in bytes, of which it uses 40 MB itself; macOS has no such limit."""
 SECONDS = 2
-"""Seconds of processor time. Templates that models come with take milliseconds."""
+"""Maximum processor time in seconds. The templates of models take milliseconds."""
 CHARACTERS = 2 * TEXT_LIMIT
 """Maximum number of characters of the result."""
 _RAW = "Use it as raw text."
@@ -165,18 +165,19 @@ _RAW = "Use it as raw text."
 def render(
     template: str, values: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()
 ) -> list[str | None]:
-    """Fill a template as transformers does.
+    """Fill a template in the same way as transformers.
 
     Args:
-        template: jinja2 source.
-        values: Its variables, `messages` and the like, of values that JSON has.
-        others: Values that replace some of these: it is filled with them, too, while that takes no time.
+        template: The jinja2 source.
+        values: Its variables, such as `messages`, with values that can be written as JSON.
+        others: Sets of values that replace some of `values`: the template is filled with each of them, too, unless that
+            takes too long.
 
     Returns:
-        The text, and those with the other values, None if there is none.
+        The text, then a text for each of `others`, or None if it wasn't filled.
 
     Raises:
-        PromptError: The template is wrong, refuses the messages, or takes too much time or memory.
+        PromptError: The template is invalid, rejects the messages, or takes too much time or memory.
     """
     given: dict[str, Any] = {"template": template, "values": dict(values), "others": list(others)}
     given |= {"seconds": SECONDS, "characters": CHARACTERS}
@@ -190,16 +191,15 @@ def render(
 
 
 def refusal(why: object) -> PromptError:
-    """The error that a template, or its model's own code, refuses a prompt."""
+    """The error for a prompt that a chat template, or the model's own code, rejects."""
     first = first_line(why, nothing="no reason given")
     return PromptError(f"The chat template refuses this prompt: {first}.", _RAW)
 
 
-# ---- marks in replies: those that mlx_lm knows, and those of other families -----------------------
-# A chat template of the request's own says it for that request, so that the marks are found in the template's source
-# before they are found in the vocabulary. What begins a reply is read off the text behind the last message: a template
-# may open the thinking there. mlx_lm's server looks for the last mark in the whole prompt instead, and takes one that a
-# user wrote for the model's own.
+# ---- marks in replies: those known to mlx_lm, and those of other families -------------------------
+# A request may have its own chat template, so marks are searched in the template's source first and then in the
+# vocabulary. The state at the beginning of a reply follows from the text after the last message, where a template may
+# open the thinking. mlx_lm's server uses the last mark in the whole prompt instead, even if a user typed it.
 
 THOUGHTS = (
     ("<think>", "</think>"),
@@ -208,30 +208,29 @@ THOUGHTS = (
     ("<longcat_think>", "</longcat_think>"),
     ("<|think:start|>", "<|think:end|>"),
 )
-"""Begin and end of a thinking, as templates write them."""
+"""Marks before and after thinking, as templates write them."""
 _OWN_CALLS = (
     ("<seed:tool_call>", "</seed:tool_call>", "qwen3_coder"),
     ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", ""),
     ("<|python_tag|>", "", ""),
     ("<tool_call>", "</tool_call>", "json_tools"),
 )
-"""Begin and end of tool calls of families for which mlx_lm names no parser, and the name of their parser."""
+"""Marks around the tool calls of families for which mlx_lm infers no parser, and the name of the parser."""
 _HARMONY = "<|channel|>"
 _PARSER_FILES = Path(mlx_lm.__file__).with_name("tool_parsers").glob("[a-z]*.py")
 PARSERS = tuple(sorted(path.stem for path in _PARSER_FILES))
-"""Names of mlx_lm's parsers."""
 JSON = "json"
-"""Name of the parser of calls that are JSON alone."""
+"""Name of the parser for calls that consist only of JSON."""
 _STATES = {"normal": "answer", "reasoning": "thinking", "tool": "tool call"}
-"""States by mlx_lm's names."""
+"""States by mlx_lm's names for them."""
 
 
 def reply_format(template: str, wrapper: Any, vocabulary: Callable[[], Mapping[str, int]]) -> ReplyFormat:
-    """The marks of replies to prompts that a template fills.
+    """The format of replies to the prompts of a template.
 
     Args:
-        template: Its source; empty for code instead.
-        wrapper: mlx_lm's `TokenizerWrapper`, or a `PlainTokenizer`, which has less.
+        template: Source of the template; empty if code writes the prompts.
+        wrapper: mlx_lm's `TokenizerWrapper`, or a `PlainTokenizer`, which has fewer attributes.
         vocabulary: Returns the ids of all tokens by their pieces.
     """
     if _HARMONY in template:
@@ -256,7 +255,7 @@ def reply_format(template: str, wrapper: Any, vocabulary: Callable[[], Mapping[s
 def _calls(
     template: str, parser: Callable[..., Any] | None, vocabulary: Callable[[], Mapping[str, int]]
 ) -> tuple[str, str, str]:
-    """Begin and end of tool calls, and the name of their parser; empty if there is none."""
+    """Marks before and after tool calls, and the name of their parser; empty if there is none."""
     from mlx_lm.tokenizer_utils import _infer_tool_parser
 
     stand = SimpleNamespace(chat_template=template, get_vocab=vocabulary)
@@ -268,7 +267,7 @@ def _calls(
 
 
 def _harmony() -> ReplyFormat:
-    """The format of gpt-oss: a header names channel and recipient of each message, whose text follows it."""
+    """The format of gpt-oss: a header with channel and recipient before the text of each message."""
     heads = (
         ("markup", "to=", "tool call:head"), ("markup", "<|channel|>analysis", "markup:analysis"),
         ("markup", "<|message|>", "answer"), ("markup:analysis", "to=", "tool call:head"),
@@ -280,11 +279,11 @@ def _harmony() -> ReplyFormat:
 
 
 def begun(format: ReplyFormat, tail: str) -> ReplyFormat:
-    """A format with the state in which a reply begins.
+    """A reply format, with the state in which the reply begins.
 
     Args:
-        format: The replies' format.
-        tail: The end of the prompt, from behind the last message that is not the reply's own beginning.
+        format: The format of replies.
+        tail: The prompt after its last message, not counting a given beginning of the reply.
     """
     reader = ReplyReader(replace(format, begin="answer"))
     return replace(format, begin=reader.advance(reader.begin, ReplyToken(tail)).state)
@@ -297,8 +296,8 @@ class CallError(Exception):
     """A tool call can't be parsed.
 
     Args:
-        why: A sentence without its end.
-        place: Of the character of the call's text where it went wrong.
+        why: The reason, as a sentence without full stop.
+        place: Index in the call's text of the first wrong character.
     """
 
     def __init__(self, why: str, place: int) -> None:
@@ -307,18 +306,18 @@ class CallError(Exception):
 
 
 def parse_call(parser: str, text: str, tools: list[Any] | None) -> tuple[str, ...]:
-    """Parse a tool call as mlx_lm's server would.
+    """Parse a tool call in the same way as mlx_lm's server.
 
     Args:
         parser: One of `PARSERS`, or `JSON`.
-        text: Of the call, without its marks.
-        tools: Definitions of the tools, whose types some parsers heed.
+        text: Text of the call, without its marks.
+        tools: Definitions of the tools; some parsers use the types in them.
 
     Returns:
-        Names of the functions that it calls; none if the text has arguments alone.
+        Names of the called functions; empty if the text consists of arguments only.
 
     Raises:
-        CallError: It can't be parsed.
+        CallError: The call can't be parsed.
     """
     if parser == JSON:
         if not isinstance(_attempt(json.loads, text, text), dict):
@@ -339,20 +338,20 @@ def parse_call(parser: str, text: str, tools: list[Any] | None) -> tuple[str, ..
 def _attempt(parse: Callable[..., Any], text: str, *given: Any) -> Any:
     try:
         return parse(*given)
-    except Exception as error:  # a parser may raise anything at a text that it was not made for
+    except Exception as error:  # a parser may raise anything for unexpected text
         fault: BaseException | None = error
         while fault is not None and not isinstance(fault, json.JSONDecodeError):
             fault = fault.__cause__ or fault.__context__
         if isinstance(fault, json.JSONDecodeError) and (begin := text.find(fault.doc)) >= 0:
             raise CallError(fault.msg, begin + fault.pos) from None
-        # what a parser says, without the text that it repeats
+        # the parser's message, without the text of the call that it repeats
         why = first_line(error, nothing=type(error).__name__).partition(":")[0].rstrip(".")[:100]
         why = "it is nested too deeply" if isinstance(error, RecursionError) else why
         raise CallError(why, _first_fault(text)) from None
 
 
 def _first_fault(text: str) -> int:
-    """The place of the first character that is no JSON any more; the end, where what is there is right so far."""
+    """Index of the first character that is not valid JSON; the text's length if all JSON is valid or there is none."""
     begin = next((place for place, sign in enumerate(text) if sign in "{["), -1)
     if begin >= 0:
         try:
@@ -367,25 +366,25 @@ def _first_fault(text: str) -> int:
 # ---- filled templates -------------------------------------------------------------------------------
 
 Fill = Callable[[Sequence[Filling]], Sequence[str | None]]
-"""Fills the template with each of some conversations; only the first is sure to be filled."""
+"""Fills the template with each of several conversations; all results except the first may be None."""
 Placed = dict[int, list[tuple[int, int]]]
-"""The places of each part in the text, by its number: none if the template leaves it out, no entry if that isn't known.
-A template may write a part twice."""
+"""Begin and end of each occurrence of each part in the text, by the part's number. Empty if the template leaves the
+part out, and no entry if that is unknown; a template may write a part twice."""
 _PLANES = (0xF0000, 0x100000)
-"""First characters of the planes of private use: the first is taken unless the conversation has characters of it."""
+"""First characters of the private use planes: the first plane is used unless the conversation has characters of it."""
 _SIZE = 0xFFFE
 _MOST = _SIZE // 2
-"""Strings that are marked: the first ones, messages before tools."""
+"""Maximum number of strings to mark: the first ones, with messages before tools."""
 ALONE = 64
-"""Strings of messages that are marked one by one, the last ones, if a template takes notice of the marks."""
+"""Maximum number of strings of messages to mark one by one, from the end, if the marks change a template's text."""
 _AROUND = 400
-"""Characters before a tool or a call among which the JSON object may begin that has all of it."""
+"""Maximum number of characters before the first string of a tool or call in which its JSON object may begin."""
 _KINDS: Mapping[str, SegmentKind] = {
     "system": "system", "developer": "system", "assistant": "answer", "model": "answer", "tool": "tool result",
     "function": "tool result", "ipython": "tool result", "observation": "tool result",
 }  # fmt: skip
 _NAMES = frozenset({"type", "required"})
-"""Keys in the definition of a tool whose words templates compare."""
+"""Keys in the definition of a tool with values that templates compare, and which are therefore not marked."""
 
 
 class ChatText(Struct, frozen=True):
@@ -393,13 +392,13 @@ class ChatText(Struct, frozen=True):
 
     text: str
     spans: tuple[SegmentRun, ...] = ()
-    """The strings of the conversation in the order of the text, as runs of characters, each from the first that is no
+    """The strings of the conversation in the order of the text, as ranges of characters without the surrounding white
     space; they don't overlap."""
     left_out: tuple[LeftOut, ...] = ()
     reply: ReplyFormat = ReplyFormat()
 
     def ending(self, text: str) -> ChatText:
-        """The same of a text that it ends with; nothing is known of one that it doesn't."""
+        """Cut to a text at the end of this one; if this one doesn't end with it, only the reply format is kept."""
         before = len(self.text) - len(text)
         if not self.text.endswith(text):
             return ChatText(text, reply=self.reply)
@@ -408,16 +407,16 @@ class ChatText(Struct, frozen=True):
         return replace(self, text=text, spans=tuple(moved))
 
     def segments(self, texts: Sequence[str]) -> PromptSegments:
-        """The same by tokens.
+        """The segments as ranges of tokens.
 
         Args:
-            texts: The characters that each token of the text finishes.
+            texts: The characters that each token of the text completes.
         """
         return PromptSegments(tuple(_runs(self, texts)), self.left_out, self.reply)
 
 
 def _runs(of: ChatText, texts: Sequence[str]) -> Iterator[SegmentRun]:
-    """The runs of tokens of one message; a token belongs to the message of its first character that is no space."""
+    """Runs of tokens of the same message; a token belongs to the message of its first non-space character."""
     joined = "".join(texts)
     if joined != of.text and joined != f" {of.text}":  # some tokenizers begin with a space
         return
@@ -437,24 +436,24 @@ def _runs(of: ChatText, texts: Sequence[str]) -> Iterator[SegmentRun]:
 
 
 # ---- marks around the strings of a conversation --------------------------------------------------
-# The text is not searched: a message `a` is found in `<|im_start|>system`, and `You are` in a system prompt of the
-# template's own. The template is filled again with characters around each string that no template and no text uses;
-# if it is the same text without them, they are where the strings are. Strings that a template leaves out are known from
-# that, too. If a template takes notice of the marks, it is filled with those of single messages.
+# Searching the text would be wrong: a message `a` occurs in `<|im_start|>system`, and `You are` in a template's default
+# system prompt. Instead the template is filled again with private-use characters around each string. If the text is the
+# same apart from them, they show where the strings are, and which strings the template leaves out. If the marks change
+# the text, the template is filled with the marks of single messages.
 
 
 class _Stretch(Struct, frozen=True):
-    """A string of a conversation, or a part of one, without the white space around it, which a template may cut off."""
+    """A string of a conversation, or a part of one, without the surrounding white space, which a template may strip."""
 
     kind: SegmentKind
     message: int
     group: int
-    """Number of the call within its message, or of the tool; -1 for other strings."""
+    """Index of the call in its message, or of the tool; -1 for other strings."""
     text: str
 
 
 class _Marks:
-    """Marks parts of a conversation by characters of a plane of private use: two for each, before and after it.
+    """Marks parts of a conversation with two private-use characters each, one before and one after the part.
 
     Args:
         of: The conversation.
@@ -470,7 +469,7 @@ class _Marks:
         self.marked()
 
     def marked(self, begins: Container[int] = (), ends: Container[int] = ()) -> Filling:
-        """The conversation with marks before and after the parts of some numbers."""
+        """The conversation with marks before and after the parts with the given numbers."""
         self.parts, self._begins, self._ends = [], begins, ends
         conversation = [self._message(*each) for each in enumerate(self._of.conversation)]
         tools = self._of.tools
@@ -493,7 +492,7 @@ class _Marks:
         return made
 
     def _content(self, text: str, kind: SegmentKind, number: int) -> str:
-        """A message; an answer has its thinking in it if that is marked, and templates cut it off."""
+        """Mark a message's content; the thinking in an answer is a separate part, since templates may cut it off."""
         for opens, closes in THOUGHTS if kind == "answer" else ():
             if (end := text.rfind(closes)) >= 0:
                 first = text.find(opens, 0, end)
@@ -511,7 +510,7 @@ class _Marks:
         return made if inner is call else {**call, "function": made}
 
     def _strings(self, value: Any, kind: SegmentKind, number: int, group: int) -> Any:
-        """The JSON of a call or of a tool."""
+        """Mark the strings in the JSON of a call or of a tool."""
         if isinstance(value, str):
             return self._part(value, kind, number, group)
         if isinstance(value, dict):
@@ -533,7 +532,7 @@ class _Marks:
         return text.replace(inner, f"{begin}{inner}{end}", 1)
 
     def found(self, text: str, marked: str | None) -> list[tuple[int, bool, int]] | None:
-        """The marks in a text: number, True for the mark of an end, and place; None if the rest is a different text."""
+        """The marks in a text: the part's number, True for its end, and the place; None if the rest differs."""
         if marked is None or self._any.sub("", marked) != text:
             return None
         signs = [(ord(match[0]) - self._plane, match.start()) for match in self._any.finditer(marked)]
@@ -548,9 +547,9 @@ def chat_text(fill: Fill, of: Filling, reply: ReplyFormat) -> ChatText:
     """Fill a template, and find the strings of the conversation in the text.
 
     Args:
-        fill: Fills it.
-        of: Its values.
-        reply: The marks of replies.
+        fill: Fills the template.
+        of: The values of the template.
+        reply: The format of replies.
     """
     said = json.dumps([of.conversation, of.tools, of.config], ensure_ascii=False, default=str)
     plane = next((each for each in _PLANES if not _signs(each).search(said)), 0)
@@ -571,7 +570,7 @@ def chat_text(fill: Fill, of: Filling, reply: ReplyFormat) -> ChatText:
 def _own_beginning(
     spans: tuple[SegmentRun, ...], message: int, text: str, end_of_messages: int, reply: ReplyFormat
 ) -> tuple[SegmentRun, ...]:
-    """The spans with those of a reply's given beginning as the marks in it say: a thinking may be open."""
+    """Split the span of a reply's given beginning at the marks in it, since it may contain thinking."""
     begin = next((span.begin for span in spans if span.message == message), None)
     if begin is None:
         return spans
@@ -593,13 +592,13 @@ def _placed(found: Iterable[tuple[int, bool, int]], numbers: Iterable[int]) -> P
             placed[number].append((begun_at.pop(number), place))
         else:
             cut.add(number)
-    for number in cut | begun_at.keys():  # a part of it is written
+    for number in cut | begun_at.keys():  # only a piece of the part is in the text
         del placed[number]
     return placed
 
 
 def _one_by_one(fill: Fill, of: Filling, marks: _Marks, text: str) -> Placed:
-    """The places of those strings whose marks a template takes no notice of."""
+    """The places of the strings that can be marked, in a group or alone, without changing the rest of the text."""
     messages = [number for number, part in enumerate(marks.parts) if part.message >= 0]
     tools = [number for number, part in enumerate(marks.parts) if part.message < 0]
     last = messages[-ALONE:]
@@ -624,7 +623,7 @@ def _one_by_one(fill: Fill, of: Filling, marks: _Marks, text: str) -> Placed:
 
 
 def _end(text: str, content: str, begin: int, ends: Sequence[tuple[int, bool, int]] | None) -> int:
-    """The end of a string that begins at a place."""
+    """End of a string that begins at `begin`."""
     after = [at for _, _, at in ends or () if at >= begin]
     return after[0] if after else begin + len(content) if text.startswith(content, begin) else begin
 
@@ -633,7 +632,7 @@ def _end(text: str, content: str, begin: int, ends: Sequence[tuple[int, bool, in
 
 
 def _spans(parts: Sequence[_Stretch], placed: Placed, text: str) -> tuple[SegmentRun, ...]:
-    """The text of each message: calls and tools as wholes, with the JSON around their strings."""
+    """The text of each message; a call or tool is one span, including the JSON around its strings."""
     single: list[SegmentRun] = []
     groups: dict[tuple[int, int], list[SegmentRun]] = {}
     for number, places in placed.items():
@@ -647,7 +646,7 @@ def _spans(parts: Sequence[_Stretch], placed: Placed, text: str) -> tuple[Segmen
 
 
 def _whole(spans: Sequence[SegmentRun], others: Sequence[SegmentRun], text: str) -> Sequence[SegmentRun]:
-    """The strings of one call or tool as one, unless there is something of others between them."""
+    """Join the strings of one call or tool into one span, unless another span is between them."""
     whole = replace(spans[0], end=max(span.end for span in spans))
     if any(whole.begin < other.end and other.begin < whole.end for other in others):
         return spans
@@ -665,7 +664,7 @@ def _whole(spans: Sequence[SegmentRun], others: Sequence[SegmentRun], text: str)
 
 
 def _apart(spans: Iterable[SegmentRun]) -> Iterator[SegmentRun]:
-    """Spans without what the one before has already."""
+    """Remove overlaps: each span begins after the one before."""
     end = 0
     for span in spans:
         if span.end > max(end, span.begin):
@@ -674,7 +673,7 @@ def _apart(spans: Iterable[SegmentRun]) -> Iterator[SegmentRun]:
 
 
 def _left_out(parts: Sequence[_Stretch], placed: Placed) -> tuple[LeftOut, ...]:
-    """The kinds of text of a message, or of the tools, that stand nowhere."""
+    """The kinds of text of each message, and of the tools, that are missing in the text."""
     known: dict[tuple[SegmentKind, int], list[list[tuple[int, int]] | None]] = {}
     for number, part in enumerate(parts):
         known.setdefault((part.kind, part.message), []).append(placed.get(number))
@@ -683,7 +682,7 @@ def _left_out(parts: Sequence[_Stretch], placed: Placed) -> tuple[LeftOut, ...]:
 
 
 def _end_of_messages(of: Filling, parts: Sequence[_Stretch], placed: Placed, text: str) -> int:
-    """The place in the text after the last message, without a reply's own beginning."""
+    """Index in the text after the last message, not counting a given beginning of the reply."""
     last = len(of.conversation) - (2 if of.opened else 1)
     unknown = [
         part.text for number, part in enumerate(parts) if part.message == last and number not in placed

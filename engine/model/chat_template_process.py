@@ -1,7 +1,7 @@
-"""Fills one chat template, in a process of its own: see `engine.processes.limited`.
+"""Fills one chat template, in a separate process: see `engine.processes.limited`.
 
-The environment is that of transformers' `chat_template_utils`, so that the text is the same. Importing transformers for
-it would take ten times as long as importing jinja2.
+The environment is the same as in transformers' `chat_template_utils`, so that the text is the same. Importing
+transformers for it would take ten times as long as importing jinja2.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ def fill(given: dict[str, Any]) -> dict[str, Any]:
     """Fill a template.
 
     Args:
-        given: `template`, `values`, and values that replace some of these as `others`; the template is filled with each
-            of them as long as that takes no more than half of the `seconds` and some of the `characters`.
+        given: `template`, `values`, and `others`, each of which replaces some of the values; the template is filled
+            with each of these, too, within half of the `seconds` and a limit of `characters`.
 
     Returns:
-        `text`, and the texts with the other values as `others`, None for those that there are none of; or `error`.
+        `text`, and `others` with the texts for the other values, or None if one wasn't filled; or `error`.
     """
     try:
         template = environment().from_string(given["template"])
@@ -32,7 +32,7 @@ def fill(given: dict[str, Any]) -> dict[str, Any]:
         raise
     except TemplateSyntaxError as error:
         return {"error": f"line {error.lineno}: {error.message}"[:1000]}
-    except Exception as error:  # its author may make jinja2 raise anything
+    except Exception as error:  # a template may make jinja2 raise anything
         return {"error": (str(error) or type(error).__name__)[:1000]}
     if len(text) > given["characters"]:
         return {"error": f"it makes {len(text)} characters of it"}
@@ -44,7 +44,7 @@ def fill(given: dict[str, Any]) -> dict[str, Any]:
         if number <= most and begun + took * (1 + 1 / number) <= given["seconds"] / 2:
             try:
                 filled = template.render(**{**given["values"], **others})
-            except Exception:  # it takes notice of the marks
+            except Exception:  # the marks disturb it
                 filled = None
         texts.append(filled)
     return {"text": text, "others": texts}
@@ -54,7 +54,7 @@ def fill(given: dict[str, Any]) -> dict[str, Any]:
 
 
 class Generation(ext.Extension):
-    """The block `generation`, which marks answers for training and writes what is in it."""
+    """The block `generation`, which marks answers for training; here it only writes its content."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -78,7 +78,7 @@ class TemplateDict:
 
 
 class TemplateNamespace(utils.Namespace):
-    """The function `namespace` of templates, whose attributes can't begin with `_`."""
+    """The function `namespace` of templates; its attributes can't begin with `_`."""
 
     def __init__(*args: Any, **values: Any) -> None:
         attributes = dict(*args[1:], **values)
@@ -113,7 +113,7 @@ def _raise_exception(message: str) -> None:
 
 
 def environment() -> Any:
-    """Return an environment with what transformers gives to templates."""
+    """Make a jinja2 environment like that of transformers."""
     made = sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, ext.loopcontrols]
     )

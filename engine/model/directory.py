@@ -1,7 +1,7 @@
-"""Checks of a model directory, before mlx_lm and transformers open its files by their names.
+"""Checks of a model directory, before mlx_lm and transformers open its files.
 
-They wait for ever at a named pipe, read `/dev/zero` without end, and build as many layers as config.json says. The
-headers of safetensors files are read here too, by the safetensors library.
+These libraries would wait forever for a named pipe, read `/dev/zero` without end, and build any number of layers that
+config.json asks for. The headers of safetensors files are read here, too, by the safetensors library.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from engine.files import CONFIG_LIMIT, MIB, check_regular, open_regular, read_re
 # ---- safetensors -------------------------------------------------------------------------------
 
 HEADERS = 64 * MIB
-"""Bytes of the headers of a model's files together at most: 15 were seen, in 91,000 tensors of 160 files."""
+"""Maximum total size in bytes of the headers of a model's files; the largest known are 15 MiB, for 91,000 tensors in
+160 files."""
 
 
 class TensorEntry(NamedTuple):
     """The entry of one tensor in a header."""
 
     dtype: str
-    """As safetensors names it: `BF16`."""
+    """Name of the type in safetensors, such as `BF16`."""
     shape: tuple[int, ...]
 
     @property
     def size(self) -> int:
         """Bytes in the file."""
-        bits = re.search(r"\d+", self.dtype)  # none in BOOL
+        bits = re.search(r"\d+", self.dtype)  # `BOOL` has no digits
         return math.prod(self.shape) * (int(bits[0]) if bits else 8) // 8
 
 
@@ -42,21 +43,21 @@ def read_weights(path: Path, files: Iterable[Path]) -> dict[str, TensorEntry]:
 
     Args:
         path: The model's directory, for messages.
-        files: Its files; they may be anything.
+        files: Its files, unchecked.
 
     Returns:
         The tensors by name.
 
     Raises:
-        LoadError: One can't be read, or its header is wrong, too large, or doesn't fit the size of the file.
+        LoadError: A file can't be read, or its header is invalid, too large, or doesn't fit the size of the file.
     """
-    from safetensors import SafetensorError, safe_open  # not before a header is read: numpy comes with it
+    from safetensors import SafetensorError, safe_open  # imported late because it imports numpy
 
     entries: dict[str, TensorEntry] = {}
     left = HEADERS
     for file in files:
         try:
-            with open_regular(file) as opened:  # the library would wait at a named pipe
+            with open_regular(file) as opened:  # the library would wait for a named pipe
                 length = int.from_bytes(opened.read(8), "little")
                 most = min(left, os.fstat(opened.fileno()).st_size - 8)
             if not 0 < length <= most:
@@ -84,32 +85,34 @@ SETTINGS = (
     "generation_config.json", "hf_quant_config.json", "tokenizer_config.json", "special_tokens_map.json",
     "chat_template.json",
 )  # fmt: skip
-"""Files that hold a JSON object, if they are there."""
+"""Files that must contain a JSON object, if they exist."""
 VOCABULARIES = ("tokenizer.json", "vocab.json", "added_tokens.json")
-"""Likewise, and with a vocabulary in it."""
+"""Files that must contain a JSON object with a vocabulary, if they exist."""
 LIMITS = {"chat_template.jinja": MIB} | dict.fromkeys(
     ("merges.txt", "vocab.txt", "tokenizer.model", "spiece.model", "tiktoken.model"), 64 * MIB
 )
-"""Bytes of other files at most."""
+"""Maximum size in bytes of some other files."""
 SUFFIXES = {".json", ".jinja", ".model", ".txt", ".tiktoken", ".safetensors", ".spm", ".bpe", ".codes"}
-"""Suffixes of the files that some tokenizer or another reads."""
+"""Suffixes of files that tokenizers may read."""
 VALUES, VALUES_OF_VOCABULARY = 1_000_000, 3_000_000
-"""Values of a JSON file at most, an object counted as four: 200 bytes and 4 microseconds each. Models with 65,000 added
-tokens list them in 700,000; gemma3's tokenizer.json has 1.9 million."""
+"""Maximum number of values of a JSON file, without and with a vocabulary; an object counts as four. Each takes 200
+bytes and 4 microseconds. Lists of 65,000 added tokens have 700,000; gemma3's tokenizer.json has 1.9 million."""
 TOKENS = 100_000
-"""Entries of a vocabulary at most, or twice the longest side of a tensor: an added one takes 2 KB and 50 µs."""
+"""Maximum number of entries of a vocabulary, unless twice the longest dimension of a tensor is larger. An added token
+takes 2 KB and 50 µs."""
 LAYERS = 512
-"""Layers that may be built unseen: it takes a second. More must have tensors in the weights."""
+"""Number of layers that are always allowed, since building them takes only a second. For more, the weights must have as
+many tensors."""
 PACKED = 32
-"""Numbers that one element of a tensor stands for at most, in quantized weights."""
+"""Maximum number of quantized values packed into one element of a tensor."""
 _LAYER_COUNT = re.compile(r"(n|num)_(\w+_)?layers?")
 _SIZE = re.compile(
     r"n_embd|n_head|n_inner|d_model|vocab_size|head_dim|(hidden|intermediate)_size|num_(\w+_)?heads"
 )
 WINDOWS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
-"""Fields of a config that say how many tokens its context window has."""
+"""Fields of a config for the size of the context window."""
 WIDEST = 2**40
-"""Tokens of a context window at most."""
+"""Maximum size of a context window in tokens."""
 _AGAIN, _ALL_AGAIN = "Download it again.", "Download them again."
 _GIVE_FILES = "Give the directory that holds the model's files."
 _GIVE_ADAPTER = "Give the directory that mlx_lm.lora wrote."
@@ -117,11 +120,11 @@ _NO_CONFIG = "It is not the config of a language model."
 
 
 def named(spec: str) -> Path | None:
-    """The path that was typed as a model's name; None if it can only be a hub id.
+    """The path that was given as a model's name; None if it can only be a hub id.
 
     Raises:
-        LoadError: It is a path, and there is nothing.
-        PathError: No file can have that name.
+        LoadError: It is a path that doesn't exist.
+        PathError: It is not a valid path.
     """
     path = typed(spec)
     if os.path.lexists(path):
@@ -133,14 +136,14 @@ def named(spec: str) -> Path | None:
 
 
 def check(path: Path, needs_weights: bool = True) -> None:
-    """Refuse what can't be a model directory, saying what is missing.
+    """Check that a path is a valid model directory.
 
     Args:
         path: The directory.
-        needs_weights: Whether the weights must be there; those that are there are not looked at otherwise.
+        needs_weights: True if there must be weights; otherwise they are not checked.
 
     Raises:
-        LoadError: With what is missing and where it usually comes from.
+        LoadError: A file is missing or invalid; the message names it, the hint says where to get it.
     """
     if os.path.isfile(path):
         if path.suffix != ".gguf":
@@ -182,10 +185,10 @@ def check(path: Path, needs_weights: bool = True) -> None:
 
 
 def check_adapter(path: Path) -> None:
-    """Refuse what can't be an adapter's directory.
+    """Check that a path is a valid adapter directory.
 
     Raises:
-        LoadError: With what is missing.
+        LoadError: A file is missing or invalid; the message names it.
     """
     for name in ("adapter_config.json", "adapters.safetensors"):
         if os.path.lexists(path / name):
@@ -207,18 +210,18 @@ def check_adapter(path: Path) -> None:
 
 
 def _check_file(path: Path, most: int) -> None:
-    """Refuse a file that the loaders of models and tokenizers can't read at once.
+    """Check a file that mlx_lm or a tokenizer may read.
 
     Args:
         path: The file.
-        most: Entries of a vocabulary at most.
+        most: Maximum number of entries of a vocabulary.
     """
     name = path.name
     if name in SETTINGS:
         try:
             read_object(path)
         except LoadError as error:
-            # mlx_lm continues without a generation_config.json that is no JSON
+            # mlx_lm ignores a generation_config.json that isn't JSON
             if name != "generation_config.json" or not isinstance(error.__cause__, json.JSONDecodeError):
                 raise
     elif name in VOCABULARIES:
@@ -236,14 +239,14 @@ def _check_file(path: Path, most: int) -> None:
 
 
 def read_object(path: Path, values: int = VALUES) -> dict[str, Any]:
-    """Read a file that holds a JSON object.
+    """Read a file with a JSON object.
 
     Args:
         path: The file.
-        values: Values in it at most.
+        values: Maximum number of values in it.
 
     Raises:
-        LoadError: It can't be read, or holds something else.
+        LoadError: The file can't be read, or contains something else.
     """
     try:
         raw = read_regular(path, CONFIG_LIMIT)
@@ -280,12 +283,12 @@ QUANTIZATION = "hf_quant_config.json"
 def unreadable_format(
     config: Mapping[str, Any], tensors: Mapping[str, TensorEntry], dequantizes: bool
 ) -> str:
-    """The format of a model's quantized weights, if mlx_lm (0.32) can't load it; empty if it can.
+    """Name of the format of a model's quantized weights if mlx_lm (0.32) can't load it; empty if it can.
 
     Args:
-        config: Its config.json, with `quantization_config` from `hf_quant_config.json` if only that has it.
-        tensors: Those of its weights.
-        dequantizes: Whether mlx_lm's code of the family reads FP8 weights with a scale for each block.
+        config: The model's config.json, with `quantization_config` from `hf_quant_config.json` if only that has it.
+        tensors: Tensors of the model's weights.
+        dequantizes: True if mlx_lm's code for the family reads FP8 weights with a scale for each block.
     """
     text = config.get("text_config")
     stated = config.get("quantization_config") or (isinstance(text, dict) and text.get("quantization_config"))
@@ -331,15 +334,15 @@ def format_error(path: Path) -> LoadError | None:
 
 
 def check_sizes(path: Path, config: dict[str, Any], tensors: Mapping[str, TensorEntry]) -> None:
-    """Refuse a config that asks for more layers than there are tensors, or for wider ones than any tensor is.
+    """Check that the sizes in a config, such as layers and widths, are plausible for the tensors of the weights.
 
     Args:
-        path: Of the model, for the message.
-        config: Its config.json.
-        tensors: Those of its weights.
+        path: Directory of the model, for messages.
+        config: Content of its config.json.
+        tensors: Tensors of its weights.
 
     Raises:
-        LoadError: They don't fit each other.
+        LoadError: Config and weights don't fit each other.
     """
     if not tensors:
         raise LoadError(f"The weights in {path} hold no tensors.", _ALL_AGAIN)
@@ -361,8 +364,8 @@ def check_sizes(path: Path, config: dict[str, Any], tensors: Mapping[str, Tensor
 
 
 def _numbers(table: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """The fields of a config, and of the configs in it, that say how much is built. Sizes may be lists, one for each
-    layer, which the model's own code checks; a window that is not a number is yielded as it is."""
+    """The numbers of layers, sizes and windows in a config and in nested configs. Sizes that are lists, with one for
+    each layer, are left to the model's own code; a window that is not a number is yielded as it is."""
     for name, value in table.items():
         if name in WINDOWS and value is not None:
             yield name, int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,8 +1,8 @@
-"""Downloads of a model from a hub into its cache, by a process of its own that is ended at once when it is to stop.
+"""Downloads of a model from a hub into the hub's cache, in a separate process that can be killed at any time.
 
-The process has huggingface_hub download, and compares the files with what the hub's list states. Files that came whole
-are kept, and another download fetches the others. The loaded model is not touched, and nothing is written to the
-terminal.
+The process downloads with huggingface_hub, and compares the files with the sizes and hashes listed by the hub. Complete
+files are kept, and a later download continues with the missing ones. The loaded model is not touched, and nothing is
+written to the terminal.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ PATTERNS = (
     "*.json", "model*.safetensors", "*.py", "tokenizer.model", "*.tiktoken", "tiktoken.model", "*.txt", "*.jsonl",
     "*.jinja",
 )  # fmt: skip
-"""The files that mlx_lm downloads (`DEFAULT_ALLOW_PATTERNS`, which a test holds this against)."""
+"""The files that mlx_lm downloads (`DEFAULT_ALLOW_PATTERNS`; a test compares them)."""
 RATE_SECONDS = 5.0
-"""Over which the rate is taken."""
+"""Seconds over which the rate is measured."""
 REPORT_SECONDS = 0.2
 TIMEOUT = 10.0
-"""Seconds until the hub's list must come, and huggingface_hub's own patience: a model on the disk waits as long."""
+"""Timeout in seconds of each request to the hub. Opening a cached model while the hub doesn't answer takes as long."""
 LONGEST_NAME = 255
-"""Bytes of the name of a file."""
+"""Maximum length of a file's name in bytes."""
 MEMORY = 2 * 2**30
-"""Bytes of address space of the process: a list without an end is given up."""
+"""Maximum address space of the process in bytes, in case a list of files never ends."""
 MOST_FILES = 10_000
-"""Files of a repository."""
+"""Maximum number of files in a repository."""
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _POLL = 0.1
 _KEPT = "the files that arrived are kept."
@@ -64,26 +64,26 @@ _MESSAGES = {
 
 
 Files = Mapping[str, tuple[int, str]]
-"""Size and hash of each file, by its name: SHA-256 of a large one, else the SHA-1 by which git names it."""
+"""Size and hash of each file, by name; the hash is SHA-256 for large (LFS) files, otherwise git's SHA-1."""
 
 
 class DownloadProgress(Struct, frozen=True):
     """The progress of a download."""
 
     done: int
-    """Bytes that are there, those of an earlier download among them."""
+    """Bytes on the disk, including those from an earlier download."""
     total: int
     rate: float | None = None
-    """Bytes a second lately; None while that isn't known."""
+    """Recent bytes per second; None if not known yet."""
 
     @property
     def seconds_left(self) -> float | None:
-        """Time left at that rate."""
+        """Seconds left at that rate; None if unknown."""
         return (self.total - self.done) / self.rate if self.rate else None
 
 
 def hub_cache() -> Path:
-    """The hub's cache, as huggingface_hub finds it."""
+    """Directory of the hub's cache, determined in the same way as by huggingface_hub."""
     environ = os.environ
     if place := environ.get("HF_HUB_CACHE") or environ.get("HUGGINGFACE_HUB_CACHE"):
         return Path(os.path.expanduser(place))
@@ -96,7 +96,7 @@ def _folder(spec: str) -> Path:
 
 
 def cached(spec: str) -> Path | None:
-    """The latest snapshot of a model that the hub's cache knows, whole or not; None if there is none."""
+    """The latest snapshot of a model in the hub's cache, complete or not; None if there is none."""
     with suppress(OSError, ValueError):
         snapshot = _folder(spec) / "snapshots" / (_folder(spec) / "refs" / "main").read_text().strip()
         return snapshot if snapshot.is_dir() else None
@@ -109,19 +109,19 @@ def download(
     stopped: Callable[[], bool],
     weights: bool = True,
 ) -> Path:
-    """Download what is missing of a model.
+    """Download the missing files of a model.
 
     Args:
-        spec: Its hub id.
+        spec: Hub id of the model.
         tell: Receives the progress.
-        stopped: Polled ten times a second: whether to end; files that came whole stay.
-        weights: Whether its weights are wanted.
+        stopped: Polled ten times a second; returns True to stop. Complete files are kept.
+        weights: True to download the weights, too.
 
     Returns:
-        The directory of the model, whole.
+        The directory of the complete model.
 
     Raises:
-        LoadError: It can't be downloaded; the message says why, the hint what to do.
+        LoadError: The model can't be downloaded.
         Cancelled: `stopped` returned True.
     """
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
@@ -142,13 +142,13 @@ def download(
 def _last_written(
     given: str, tell: Callable[[DownloadProgress], None], stopped: Callable[[], bool]
 ) -> dict[str, Any]:
-    """Run the process, and return the last JSON object that it writes, if it is no progress."""
-    # Xet would keep files by hashes of another list, whose names are not checked
+    """Run the process, and return the last JSON object that it writes, other than progress."""
+    # Xet would store files under hashes from another list, which isn't checked
     own = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "0"}
     environment = {**os.environ, **own, "HF_HUB_CACHE": str(hub_cache())}
     call = f"from engine.model.download import fetch; fetch({given})"
     try:
-        # in a session of its own: a Ctrl-C of the terminal is answered here
+        # in a new session, so that Ctrl-C in the terminal reaches only this process
         pipes: dict[str, Any] = {"bufsize": 0, "stdin": PIPE, "stdout": PIPE, "stderr": DEVNULL}
         process = Popen(python_command(call), **pipes, env=environment, start_new_session=True)
     except OSError as error:
@@ -176,7 +176,7 @@ def _last_written(
 
 
 def _discard_parts(folder: Path) -> bool:
-    """Delete files of a repository that came in part: huggingface_hub begins them from nothing.
+    """Delete incomplete files of a repository, which huggingface_hub would download again from the beginning.
 
     Returns:
         True if another program is downloading one of them.
@@ -191,7 +191,7 @@ def _discard_parts(folder: Path) -> bool:
                 part.unlink(missing_ok=True)
         except BlockingIOError:
             busy = True
-        except OSError:  # the download says what is wrong with the cache
+        except OSError:  # the download reports any problem with the cache
             continue
     return busy
 
@@ -200,18 +200,18 @@ def _discard_parts(folder: Path) -> bool:
 
 
 def fetch(spec: str, weights: bool) -> None:
-    """Download in this process, which ends with its standard input: its parent can't leave it behind.
+    """Download in this process, which ends when its standard input is closed, and so with its parent.
 
     Args:
-        spec: A hub id; the environment says which hub, which cache and whose token.
-        weights: Whether its weights are wanted.
+        spec: A hub id; hub, cache and token follow from the environment.
+        weights: True to download the weights, too.
     """
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     try:
         _tell(path=str(_fetched(spec, weights)))
     except Exception as error:
         _refuse(*_reason(error))
-    os._exit(0)  # the thread waits for standard input
+    os._exit(0)  # the thread is still reading standard input
 
 
 def _tell(**values: Any) -> None:
@@ -219,24 +219,24 @@ def _tell(**values: Any) -> None:
 
 
 def _refuse(kind: str, why: str) -> NoReturn:
-    """End the process, with all its threads.
+    """Report an error and end the process with all its threads.
 
     Args:
-        kind: A key of the messages.
-        why: What is wrong.
+        kind: A key of `_MESSAGES`.
+        why: The reason.
     """
     _tell(error=kind, message=why)
     os._exit(0)
 
 
 def _fetched(spec: str, weights: bool) -> Path:
-    """Download what is missing, and compare it with the hub's list; returns the directory of the model."""
+    """Download the missing files, and compare them with the hub's list; returns the directory of the model."""
     from huggingface_hub import constants, get_session, snapshot_download
 
     with suppress(ValueError, OSError):  # macOS has no such limit
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     get_session().timeout = TIMEOUT
-    constants.DOWNLOAD_CHUNK_SIZE = 2**16  # of the usual 10 MB nothing is on the disk for seconds
+    constants.DOWNLOAD_CHUNK_SIZE = 2**16  # with the usual 10 MB there would be no progress for seconds
     patterns = [each for each in PATTERNS if weights or not each.endswith(".safetensors")]
     commit, files = _listed(spec, patterns)
     cache, folder = Path(constants.HF_HUB_CACHE), _folder(spec)
@@ -264,13 +264,13 @@ def _fetched(spec: str, weights: bool) -> Path:
 
 
 def _check(commit: str, files: Files, response: Any) -> None:
-    """Refuse a file of another size than listed, or whose ETag, under which it would be kept, is not its hash."""
+    """Refuse a file if its size differs from the list, or if its ETag, the name in the cache, differs from its hash."""
     name = unquote(response.request.url.path).partition(f"/resolve/{commit}/")[2]
     if response.request.method != "HEAD" or name not in files:
         return
     size, digest = files[name]
     headers = response.headers
-    own = headers if response.status_code == 200 else {}  # a redirect has a length and a tag of its own
+    own = headers if response.status_code == 200 else {}  # a redirect's length and tag aren't the file's
     length = headers.get("X-Linked-Size") or own.get("Content-Length")
     tag = headers.get("X-Linked-Etag") or own.get("ETag")
     if length and length != str(size):
@@ -280,10 +280,10 @@ def _check(commit: str, files: Files, response: Any) -> None:
 
 
 def _report(snapshot: Path, files: Files) -> NoReturn:
-    """Tell the progress as it is on the disk, some times a second, and refuse a file without an end."""
+    """Report the progress on the disk every `REPORT_SECONDS`, and refuse a file that is larger than any listed one."""
     sizes, told = [size for size, _ in files.values()], -1
     while True:
-        with suppress(FileNotFoundError):  # a part that is whole meanwhile
+        with suppress(FileNotFoundError):  # an incomplete file was completed in the meantime
             whole = [(snapshot / name).stat().st_size for name in files if (snapshot / name).exists()]
             parts = [part.stat().st_size for part in snapshot.parents[1].glob("blobs/*.incomplete")]
             if max(parts, default=0) > max(sizes):
@@ -294,7 +294,7 @@ def _report(snapshot: Path, files: Files) -> NoReturn:
 
 
 def _listed(spec: str, patterns: Sequence[str]) -> tuple[str, Files]:
-    """The latest commit of a model, and the files of it that are wanted."""
+    """The latest commit of a model, and its files that match the patterns."""
     from huggingface_hub import HfApi
 
     info = HfApi().model_info(spec, files_metadata=True, timeout=TIMEOUT)
@@ -313,13 +313,13 @@ def _listed(spec: str, patterns: Sequence[str]) -> tuple[str, Files]:
 
 
 def _reason(error: BaseException) -> tuple[str, str]:
-    """The key of the message for what was raised, and why in a line."""
+    """The key of the message for an error, and the reason in one line."""
     from huggingface_hub import errors
 
     if isinstance(error, errors.HFValidationError):
         return "id", str(error)
     while isinstance(error, errors.LocalEntryNotFoundError) and error.__cause__ is not None:
-        error = error.__cause__  # why the cache was looked at
+        error = error.__cause__  # the reason why the cache was used
     if isinstance(error, errors.HfHubHTTPError):
         status = error.response.status_code
         if isinstance(error, errors.RemoteEntryNotFoundError):
@@ -329,6 +329,6 @@ def _reason(error: BaseException) -> tuple[str, str]:
         if isinstance(error, errors.GatedRepoError) or status == 403 or (status == 401 and not missing):
             return "login", f"status {status}"
         return "none" if missing or status == 404 else "network", f"the hub answered with status {status}"
-    if isinstance(error, errors.HfHubHTTPError.__bases__):  # an OSError, or what the HTTP library raises
+    if isinstance(error, errors.HfHubHTTPError.__bases__):  # an OSError, or an error of the HTTP library
         return "disk" if getattr(error, "errno", None) else "network", first_line(error, 160)
     return "wrong", f"the hub's answer can't be read ({type(error).__name__}: {first_line(error, 100)})"

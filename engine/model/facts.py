@@ -1,5 +1,5 @@
-"""The facts about a model: its modules and arrays, what its caches support, its special tokens, its fingerprint; and
-its weights: what each module holds, the type that they are computed in, and the memory that they take."""
+"""Facts about a model: modules and arrays, support of its caches, special tokens, fingerprint; and its weights: their
+type, the type to compute in, and the memory that they take."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from engine.protocol import ModelFacts, SpecialToken
 from engine.settings import BY_NAME, LoadSettings
 
 SCALING = ("scales", "biases", "global_scale")
-"""Arrays that belong to a packed weight and are no parameters of their own."""
+"""Arrays that belong to a packed weight and don't count as parameters."""
 SWITCHED = (SwitchLinear, QuantizedSwitchLinear)
-"""The matrices of all experts of a mixture in one array."""
+"""Layers with the matrices of all experts of a mixture in one array."""
 
 
 def own_arrays(module: Any) -> dict[str, mx.array]:
-    """The weights that a module holds itself, in lists too, not those of the modules in it.
+    """The weights of a module itself, without its submodules.
 
     Returns:
-        By attribute; mlx.nn counts no attribute that begins with `_`.
+        The arrays by attribute, including arrays in lists. Attributes that begin with `_` are ignored, as in mlx.nn.
     """
     own = {key: value for key, value in module.items() if not key.startswith("_")}
     leaves = cast(list[tuple[str, Any]], tree_flatten(own, is_leaf=lambda each: isinstance(each, nn.Module)))
@@ -52,12 +52,12 @@ def arrays_of(model: Any) -> list[tuple[str, mx.array]]:
 
 
 def is_packed(module: Any) -> bool:
-    """True if each number of a module's `weight` holds several quantized ones."""
+    """True if each element of a module's `weight` packs several quantized numbers."""
     return hasattr(module, "bits") and "scales" in module and "weight" in module
 
 
 def own_parameters(module: Any) -> int:
-    """Number of parameters that a module holds itself; of a packed weight, that of its unpacked numbers."""
+    """Number of parameters of a module, without its submodules; for a packed weight, of the unpacked numbers."""
     own = own_arrays(module)
     if not is_packed(module):
         return sum(array.size for array in own.values())
@@ -66,20 +66,20 @@ def own_parameters(module: Any) -> int:
 
 
 def parameters_of(model: Any) -> int:
-    """Number of parameters of a model, each array once.
+    """Number of parameters of a model, counting each array once.
 
-    mlx_lm's `get_total_parameters` leaves out arrays of modules that hold other modules, as recurrent mixers do.
+    mlx_lm's `get_total_parameters` leaves out the arrays of modules with submodules, such as recurrent mixers.
     """
     return sum(own_parameters(module) for module in _modules(model))
 
 
 def bytes_of(model: Any) -> int:
-    """Bytes of a model's weights, each array once."""
+    """Bytes of a model's weights, counting each array once."""
     return sum(array.nbytes for module in _modules(model) for array in own_arrays(module).values())
 
 
 def experts_of(model: Any) -> int:
-    """Number of experts of a model's largest mixture, in one array or as modules of their own; 0 without a mixture."""
+    """Number of experts of a model's largest mixture, in one array or as separate modules; 0 without a mixture."""
     counts = [
         int(each.num_experts) if isinstance(each, SWITCHED) else len(each.get("experts") or ())
         for each in _modules(model)
@@ -94,14 +94,14 @@ def _modules(model: Any) -> list[Any]:
 # ---- types -------------------------------------------------------------------------------------
 
 MEMORY_SHARE = 0.5
-"""Share of the free memory that weights may take in a larger type without a request."""
+"""Share of the free memory that weights in a larger type may take unless the user asks for that type."""
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 _UNPACKED = (nn.QuantizedLinear, nn.QuantizedEmbedding, QuantizedSwitchLinear)
 """The layers that mlx_lm dequantizes."""
 
 
 def dtype_of(model: Any) -> str:
-    """The type of most of the weights' floating-point numbers; the packed ones of quantized weights don't count."""
+    """Type of most floating-point numbers of the weights; packed numbers don't count."""
     sizes = Counter[str]()
     for array in _floating(model):
         sizes[str(array.dtype).removeprefix("mlx.core.")] += array.size
@@ -109,7 +109,7 @@ def dtype_of(model: Any) -> str:
 
 
 def quantization_of(model: Any) -> str | None:
-    """The quantization of most of the packed weights, as their arrays say; None if none are packed."""
+    """Quantization of most of the packed weights, from their arrays; None if none are packed."""
     sizes = Counter[str]()
     for _, module in model.named_modules():
         if "scales" in module and hasattr(module, "bits"):
@@ -119,24 +119,24 @@ def quantization_of(model: Any) -> str | None:
 
 
 def weights_in(model: Any) -> str:
-    """The form of most of the weights: their quantization, else their type."""
+    """Quantization of most of the weights, or their type if they are not quantized."""
     return quantization_of(model) or dtype_of(model)
 
 
 def set_dtype(model: Any, wanted: str, fast_blas: bool) -> tuple[str, ...]:
-    """Let a model compute in another type than its file's, before its weights are evaluated.
+    """Set the type that a model computes in, before its weights are evaluated.
 
     Args:
-        model: Its weights are lazy.
-        wanted: One of `engine.settings.DTYPES`; `auto` is float32 if `fast_blas`, with quantized weights unpacked,
-            as far as memory allows it.
+        model: A model with lazy weights.
+        wanted: One of `engine.settings.DTYPES`; `auto` is float32 with `fast_blas`, with quantized weights unpacked, if
+            there is enough memory.
         fast_blas: True if a fast BLAS multiplies float32 matrices.
 
     Returns:
-        Sentences on what was done, or could not be.
+        Sentences on changes that were made or were not possible.
 
     Raises:
-        LoadError: Its quantized weights can't be unpacked.
+        LoadError: The quantized weights can't be unpacked.
     """
     own = dtype_of(model)
     if wanted == "dequantized":
@@ -158,15 +158,15 @@ def set_dtype(model: Any, wanted: str, fast_blas: bool) -> tuple[str, ...]:
 
 
 def quantize(model: Any, bits: int, group_size: int) -> None:
-    """Quantize plain weights in place, the layers that mlx_lm.convert quantizes, before they are evaluated.
+    """Quantize plain weights in place before they are evaluated, in the same layers as mlx_lm.convert.
 
     Args:
-        model: Its weights are lazy.
-        bits: Bits of a weight.
-        group_size: Weights that share a scale.
+        model: A model with lazy weights.
+        bits: Number of bits of a weight.
+        group_size: Number of weights that share a scale.
 
     Raises:
-        LoadError: None of its layers can be quantized so.
+        LoadError: No layer can be quantized in this way.
     """
     chosen = getattr(model, "quant_predicate", None) or (lambda path, module: True)
 
@@ -181,16 +181,16 @@ def quantize(model: Any, bits: int, group_size: int) -> None:
 
 
 def _dequantize(model: Any) -> tuple[str, ...]:
-    """Unpack quantized weights into float32, in place: the same weights, multiplied as plain ones."""
+    """Unpack quantized weights into float32, in place; their values don't change."""
     if quantization_of(model) is None:
         return ("This model's weights are not quantized: --dtype dequantized changed nothing.",)
     if any(module.get("global_scale") is not None for module in _modules(model)):
         message = "mlx_lm can't dequantize nvfp4 weights that have a scale for a whole tensor."
         raise LoadError(message, "Leave --dtype out: they run as they are.")
-    model.set_dtype(mx.float32)  # the scales: else the products with them are rounded to the file's type
+    model.set_dtype(mx.float32)  # the scales: products with them would be rounded
     try:
         dequantize_model(model)
-        # MLX unpacks mxfp4, mxfp8 and nvfp4 to bfloat16, which holds their numbers exactly
+        # MLX unpacks mxfp4, mxfp8 and nvfp4 to bfloat16, which represents their numbers exactly
         model.set_dtype(mx.float32)
     except (AttributeError, TypeError, ValueError) as error:
         message = f"mlx_lm can't dequantize these weights ({error})."
@@ -201,7 +201,7 @@ def _dequantize(model: Any) -> tuple[str, ...]:
 
 
 def _unpack_where_it_fits(model: Any, packed: str) -> tuple[str, ...]:
-    """Unpack quantized weights if all are of kinds that can be, and memory allows it; else they stay packed."""
+    """Unpack quantized weights if all can be unpacked and there is enough memory; otherwise they stay packed."""
     packed_modules = [module for module in _modules(model) if is_packed(module)]
     if not all(isinstance(each, _UNPACKED) and each.get("global_scale") is None for each in packed_modules):
         return ()
@@ -220,12 +220,12 @@ def _unpack_where_it_fits(model: Any, packed: str) -> tuple[str, ...]:
 
 
 def unpacks(parameters: int) -> bool:
-    """True if `auto` unpacks so many quantized weights, on a CPU with a fast BLAS and the memory that is free now."""
+    """True if `auto` unpacks this number of quantized weights, on a CPU with a fast BLAS and the memory now free."""
     return not _short_of(_BYTES["float32"] * parameters)
 
 
 def _short_of(needed: int) -> int:
-    """The free bytes if so many may not be taken without a request; 0 if they may."""
+    """The free bytes if `needed` bytes exceed the allowed share of them; 0 if they don't."""
     free = memory_available()
     return free if free is not None and needed > MEMORY_SHARE * free else 0
 
@@ -250,15 +250,15 @@ def float32_scales(settings: LoadSettings) -> bool:
 
 
 def unpacked_by_itself(settings: LoadSettings) -> bool:
-    """True if quantized weights may be unpacked without a request: not if the settings name float32 scales."""
+    """True if the settings leave it to the program whether to unpack quantized weights."""
     return settings.dtype == "auto" and settings.float32_scales is None
 
 
 def set_float32_scales(model: Any, settings: LoadSettings) -> tuple[str, ...]:
-    """Compute a quantized model in float32 if the settings say so or, on the CPU backend, don't forbid it.
+    """Compute a quantized model in float32 if the settings ask for it, or by default on the CPU backend.
 
     Returns:
-        Sentences that say so.
+        A sentence about that, if it was done.
     """
     if quantization_of(model) is None or not float32_scales(settings):
         return ()
@@ -276,11 +276,11 @@ def set_float32_scales(model: Any, settings: LoadSettings) -> tuple[str, ...]:
 # ---- memory ------------------------------------------------------------------------------------
 
 NEAR = 0.9
-"""Share of the free memory that weights may take without a warning: mlx_lm's bound on Metal."""
+"""Share of the free memory that weights may take without a warning: mlx_lm's limit on Metal."""
 
 
 def memory_of_device() -> MemoryOf:
-    """The memory that arrays take on MLX's device."""
+    """The kind of memory that arrays use on MLX's device."""
     device = mx.device_info()
     if isinstance(device.get("free_memory"), int):
         return "gpu"
@@ -288,10 +288,10 @@ def memory_of_device() -> MemoryOf:
 
 
 def free_bytes() -> int | None:
-    """Bytes that new arrays may take on MLX's device; None if neither the framework nor the system says.
+    """Bytes that new arrays may take on MLX's device; None if neither MLX nor the system reports them.
 
-    On CUDA what is free on the GPU. On Metal, which shares the machine's memory, what is left of what it recommends to
-    wire, and no more than what the system has free. On a CPU what the system has free.
+    With CUDA, the free memory of the GPU. With Metal, which shares the machine's memory, the rest of the recommended
+    working set, up to the system's free memory. On a CPU, the system's free memory.
     """
     device, used = mx.device_info(), mx.get_active_memory()
     if isinstance(on_gpu := device.get("free_memory"), int):
@@ -306,10 +306,10 @@ def free_bytes() -> int | None:
 
 
 def warning_of(needed: int) -> str:
-    """A sentence on why weights that are about to be read would be slow to compute with; empty if they fit.
+    """A sentence that weights that are about to be read leave too little memory, and what follows; empty if they fit.
 
     Args:
-        needed: Their bytes in memory.
+        needed: Bytes of the weights in memory.
     """
     free = free_bytes()
     if free is None or needed <= NEAR * free:
@@ -326,7 +326,7 @@ _SCARCE: dict[MemoryOf, tuple[str, str]] = {
     "metal": ("of what Metal recommends to take", "macOS will swap, and a step may take minutes"),
     "gpu": ("of the GPU's memory", "loading, or a later step, will end for want of it"),
 }
-"""Names of the memory, and the consequences of too little."""
+"""Name of each kind of memory, and the consequence of too little."""
 
 
 # ---- facts -------------------------------------------------------------------------------------
@@ -335,11 +335,11 @@ LEARNED_POSITIONS = ("wpe", "embed_positions", "position_embeddings", "position_
 
 
 def facts_of(model: Any, config: dict[str, Any], path: Path) -> ModelFacts:
-    """The facts of a model whose weights may be lazy, before several processes divide it.
+    """Collect the facts about a model, possibly with lazy weights, before it is divided over several processes.
 
     Args:
-        model: As mlx_lm loads it.
-        config: Its `config.json`.
+        model: The model as loaded by mlx_lm.
+        config: Content of its `config.json`.
         path: Its directory.
     """
     hidden = first_of(config, "hidden_size", "n_embd", "d_model")
@@ -379,9 +379,9 @@ def facts_of(model: Any, config: dict[str, Any], path: Path) -> ModelFacts:
 
 
 def _embedding_rows(model: Any, config: dict[str, Any]) -> int:
-    """Number of ids that may reach the model: an id beyond ends the process.
+    """Number of ids that the model accepts; a larger id would end the process.
 
-    Of several tables, as of n-grams beside the tokens, the one that is as large as the vocabulary.
+    If there are several tables, such as for n-grams, this is the one of the vocabulary's size.
     """
     vocabulary = int(first_of(config, "vocab_size") or 0)
     tables = (nn.Embedding, nn.QuantizedEmbedding)
@@ -391,7 +391,7 @@ def _embedding_rows(model: Any, config: dict[str, Any]) -> int:
 
 
 def first_of(config: dict[str, Any], *names: str) -> Any:
-    """The first of some fields that the config, or the text part of a multimodal one, has."""
+    """Value of the first of some fields that is in the config or in the text part of a multimodal config."""
     tables = (config, config.get("text_config") or {})
     return next((table[name] for table in tables for name in names if table.get(name) is not None), None)
 
@@ -401,27 +401,27 @@ def first_of(config: dict[str, Any], *names: str) -> Any:
 _SAMPLING = {"temperature": "temp"} | {
     name: name for name in ("repetition_penalty", "top_p", "top_k", "min_p")
 }
-"""Fields of generation_config.json, and our names of them."""
+"""Fields of generation_config.json, and the names of the settings here."""
 _OFF = {"top_k": (-1, 0), "repetition_penalty": (1, 0)}
-"""Values with which other programs turn a setting off, and what it then is here."""
+"""Values that turn a setting off in other programs, and the corresponding values here."""
 
 
 def generation_defaults(path: Path) -> tuple[tuple[tuple[str, float], ...], bool, tuple[str, ...]]:
     """Read a model's generation_config.json, if it has one.
 
-    As in transformers `do_sample: false` is greedy decoding; as in vLLM a temperature needs no `do_sample`. A filter
-    without a temperature is used at temperature 1.
+    As in transformers, `do_sample: false` means greedy decoding; as in vLLM, a temperature needs no `do_sample`. A
+    filter without a temperature is used at temperature 1.
 
     Args:
-        path: Directory of the model, whose files were checked.
+        path: Directory of the model; its files were checked.
 
     Returns:
-        Settings by their names in `engine.settings.Settings`; True if prompts are raw text, though there may be a chat
+        Settings by their names in `engine.settings.Settings`; True if prompts are raw text even if there is a chat
         template (`use_chat_template` is false); and a sentence for each setting that is not used.
     """
     try:
         table = read_object(path / "generation_config.json")
-    except LoadError:  # there is none, or no JSON: mlx_lm continues, too
+    except LoadError:  # missing or not JSON: mlx_lm continues, too
         return (), False, ()
     found: dict[str, float] = {}
     notes = []
@@ -439,7 +439,7 @@ def generation_defaults(path: Path) -> tuple[tuple[tuple[str, float], ...], bool
             field.check(value)
             if value != field.default or name == "temp":
                 found[name] = value
-        except (SettingsError, OverflowError, ValueError):  # int() of what is not finite
+        except (SettingsError, OverflowError, ValueError):  # int() of infinity or NaN
             asked = f"generation_config.json asks for {theirs} {str(value)[:40]!r}"
             notes.append(f"{asked}, which is not used: it must be {field.bounds}.")
     sampled = table.get("do_sample")
@@ -453,17 +453,17 @@ def generation_defaults(path: Path) -> tuple[tuple[tuple[str, float], ...], bool
 # ---- special tokens ----------------------------------------------------------------------------
 
 MOST_SPECIAL = 1000
-"""Special tokens in the facts: models with tens of thousands, kept free for later use, are known."""
+"""Maximum number of special tokens in the facts: some models have tens of thousands, reserved for later use."""
 TEMPLATE_CHARACTERS = 64 * 1024
-"""Characters of a chat template's source in the facts. The longest in use have 20,000."""
+"""Maximum number of characters of a chat template's source in the facts; the longest in use have 20,000."""
 
 
 def facts_with_tokens(facts: ModelFacts, path: Path, tokens: Tokens) -> ModelFacts:
-    """The facts with those of the tokenizer and of generation_config.json, and a note on each setting that is not used.
+    """Add the facts about the tokenizer and generation_config.json, and a note for each setting that is not used.
 
     Args:
-        facts: Facts of the model.
-        path: Directory of the model, whose files were checked.
+        facts: Facts about the model.
+        path: Directory of the model; its files were checked.
         tokens: The model's tokenizer.
     """
     sampling, raw_prompts, notes = generation_defaults(path)
@@ -482,14 +482,15 @@ def facts_with_tokens(facts: ModelFacts, path: Path, tokens: Tokens) -> ModelFac
 
 
 def special_tokens(tokens: Tokens) -> tuple[tuple[SpecialToken, ...], int]:
-    """The special tokens of a tokenizer by id.
+    """The special tokens of a tokenizer.
 
     Args:
         tokens: The model's tokenizer.
 
     Returns:
-        `MOST_SPECIAL` of them, those with a role and those in the chat template before others; and their number. Roles
-        are `BOS`, `EOS`, `PAD` and the like, as the tokenizer names them; every token that ends a text is an `EOS`.
+        At most `MOST_SPECIAL` tokens in the order of their ids, preferring those with a role or in the chat template;
+        and the number of all. Roles are the tokenizer's names, such as `BOS` or `PAD`; every token that ends a text has
+        the role `EOS`.
     """
     roles: dict[int, set[str]] = {token: {"EOS"} for token in tokens.eos_ids}
     for name, token in tokens.named_ids.items():
@@ -500,20 +501,20 @@ def special_tokens(tokens: Tokens) -> tuple[tuple[SpecialToken, ...], int]:
     return tuple(sorted(first, key=lambda each: each.id)), len(made)
 
 
-# ---- what the cache supports -------------------------------------------------------------------
+# ---- support of cache settings -----------------------------------------------------------------
 
 
 def probe_cache(
     model: Any, settings: LoadSettings, make_kv: MakeKV, facts: ModelFacts
 ) -> tuple[LoadSettings, Tail | None, ModelFacts]:
-    """Run two tokens through throwaway caches to find which cache settings a model supports.
+    """Run a token or two through throwaway caches to find which cache settings a model supports.
 
     Returns:
-        The settings without those that this model can't have; its end, if that can be run alone; and its facts with
-        those of its caches, and a note on each setting that is not used.
+        The settings that this model supports; its tail, if that can be run separately; and the facts with those about
+        its caches, and a note for each setting that is not used.
 
     Raises:
-        Exception: Anything that a model raises that can't run.
+        Exception: Any exception of a model that can't run.
     """
     notes: list[str] = []
     if settings.no_kv_cache:
@@ -532,7 +533,7 @@ def probe_cache(
     if settings.kv_bits is not None and others:
         notes.append(f"--kv-bits is used only for the plain caches; {', '.join(others)} stay as they are.")
     tail = Tail(model)
-    # over ranks all of them run the model itself, and the logits of a chunk are there
+    # over ranks all run the model itself, which returns the logits of a chunk
     trial = _trial_cache(model, settings, make_kv, tail.trial if make_kv is KV else model)
     sizes = _head_sizes(_trial_cache(model, unquantized, make_kv) if settings.kv_bits is not None else trial)
     facts = replace(
@@ -546,7 +547,7 @@ def probe_cache(
 
 
 def _kv_bits_problem(model: Any, settings: LoadSettings, cache: KV, make_kv: MakeKV) -> str:
-    """The end of a sentence that says why a model's caches can't be quantized; empty if they can."""
+    """The end of a sentence, with the reason why a model's caches can't be quantized; empty if they can."""
     if not any(quantizable for _, quantizable in cache.quantizable()):
         return f": caches of kind {', '.join(_unquantizable(cache))} can't be quantized."
     try:
@@ -563,7 +564,7 @@ def _unquantizable(cache: KV) -> list[str]:
 
 
 def _head_sizes(cache: KV, quantizable: bool = False) -> set[int]:
-    """Head sizes of the caches that hold a column for each token; with `quantizable`, of the quantizable ones."""
+    """Head sizes of the caches with a column for each token; with `quantizable`, only of the quantizable ones."""
     found = [(kind_of(layer), layer) for layer in cache.caches]
     found = [(kind, layer) for kind, layer in found if kind.columns and (kind.quantizable or not quantizable)]
     return {int(array.shape[-1]) for kind, layer in found for array in kind.buffers(layer)}
@@ -572,7 +573,7 @@ def _head_sizes(cache: KV, quantizable: bool = False) -> set[int]:
 def _trial_cache(
     model: Any, settings: LoadSettings, make_kv: MakeKV, compute: Compute | None = None, tokens: int = 1
 ) -> KV:
-    """Throwaway caches after one or more tokens; with `kv_bits`, quantized from the first on."""
+    """Throwaway caches after one or more tokens; with `kv_bits`, quantized from the first token on."""
     trial = make_kv(model, replace(settings, quantized_kv_start=0))
     for _ in range(tokens):
         mx.eval(trial.run(compute or model, mx.array([[0]])))
@@ -580,31 +581,31 @@ def _trial_cache(
 
 
 # ---- the fingerprint of the files --------------------------------------------------------------
-# A fingerprint is BLAKE2b over what determines the numbers: config.json (parsed, without notes on its origin) and,
-# for the weights files and the adapter's, the name, the size, the safetensors header (every tensor's name, type, shape
-# and place), and the bytes: all of them in files of up to 32 MiB, else 256 blocks of 4 KiB spread evenly from the first
-# to the last. It can thus miss a change of a few numbers in a large file, but not another training, quantization or
-# version. The later comparison of ids and logprobs with the record detects the rest.
+# A fingerprint is BLAKE2b over everything that determines the model's numbers: config.json (parsed, without notes on
+# its origin), and for each file of the weights and the adapter its name, size, safetensors header (name, type, shape
+# and place of every tensor) and bytes. Files of up to 32 MiB are read completely, of larger ones 256 blocks of 4 KiB
+# spread evenly from beginning to end. So a fingerprint can miss a change of a few numbers in a large file, but not
+# another training, quantization or version. The later comparison of ids and logprobs with the recording detects those.
 
 WHOLE_LIMIT = 32 * 2**20
-"""Bytes of a file that are all read."""
+"""Maximum size in bytes of a file that is read completely."""
 BLOCKS, BLOCK = 256, 4096
-"""Number of blocks that are read of a larger file, and bytes of a block."""
+"""Number of blocks to read of a larger file, and bytes of a block."""
 HEADER_LIMIT = 100 * 2**20
-"""Bytes of a safetensors header at most: the limit of the safetensors library."""
+"""Maximum size in bytes of a safetensors header: the limit of the safetensors library."""
 _NOTES = frozenset({"_name_or_path", "transformers_version"})
-"""Fields of config.json that name a model's origin and change no number."""
+"""Fields of config.json that describe a model's origin and don't affect its numbers."""
 
 
 def fingerprint(directory: Path | str, adapter: Path | str | None = None) -> str:
     """The fingerprint of a model directory.
 
     Args:
-        directory: Holds config.json and the weights.
-        adapter: Directory of an adapter, if one is used.
+        directory: Directory with config.json and the weights.
+        adapter: Directory of the adapter, if one is used.
 
     Returns:
-        32 hexadecimal digits; empty if a file can't be read, so that nothing is known.
+        32 hexadecimal digits; empty if a file can't be read.
     """
     digest = hashlib.blake2b(digest_size=16)
     try:
@@ -631,7 +632,7 @@ def _add(digest: Any, directory: Path, config: str, pattern: str) -> None:
                 digest.update(file.read())
                 continue
             length = int.from_bytes(file.read(8), "little")
-            is_header = length <= min(HEADER_LIMIT, size - 8)  # else it is no safetensors file
+            is_header = length <= min(HEADER_LIMIT, size - 8)  # else it isn't a safetensors file
             begin = 8 + length if is_header else 8
             digest.update(file.read(begin - 8))
             for block in range(BLOCKS):

@@ -1,4 +1,4 @@
-"""Forwards of one model over one live KV cache: a chunk, a token, a path, several rows: all of MLX's arithmetic."""
+"""Forward passes of one model over one live KV cache: a chunk, a token, a path, or several rows."""
 
 from __future__ import annotations
 
@@ -25,40 +25,42 @@ from engine.task import Stopped, never
 from engine.tree import Chunks, chunk_end, cut_chunks, prompt_chunks
 
 Work = Literal["chunk", "token", "step"]
-"""A chunk of a prompt, a prompt's last token, a step."""
+"""A chunk of a prompt, a prompt's last token, or a step."""
 
 
 CHUNK_MS = 100.0
 """Target time of a chunk, so that a cancel takes effect within about 150 ms."""
 LEAST_CHUNK, MOST_CHUNK_MS = 64, 1000.0
-"""Tokens that a chunk has anyway, where they take no longer than this. Each chunk reads all weights: 0.6 B parameters
-in float32 take 160 ms for one token and 1,100 for 64, so that chunks of 100 ms had 8 tokens each, and a prefill took
-two and a half times as long."""
+"""Minimum number of tokens of a chunk, unless they take longer than this time. Each chunk reads all weights: with 0.6 B
+parameters in float32, one token takes 160 ms and 64 tokens take 1,100 ms. Chunks of 100 ms would have 8 tokens each,
+and a prefill would take two and a half times as long."""
 FIXED_CHUNK = 2048
-"""mlx_lm's default chunk, used where the cut into chunks changes the numbers."""
+"""mlx_lm's default chunk size, used if the chunk boundaries change the numbers."""
 CLEAR_EVERY = 256
-"""Tokens after which MLX's pool of free buffers is released, as in mlx_lm."""
+"""Number of tokens after which MLX's pool of free buffers is released, as in mlx_lm."""
 CLEAR_AT = 4
-"""Tokens over a multiple of these: a cache takes longer arrays with the first one, and what they replace is free once
-the forward of the next has run. Released just before instead, the pool would hold a second KV cache all the time."""
+"""Number of tokens after such a multiple at which this happens. A cache allocates longer arrays with the first token,
+and the old arrays are free after the next forward pass. If the pool were released just before the multiple, it would
+always contain a second KV cache."""
 LOOK_EVERY, POOL_BYTES = 32, 16 * 2**20
-"""Tokens after which the pool is released where it has more bytes: the buffers for the scores of a context of 8,000
-tokens, which the next token can't use, are 32 MiB in 256 tokens. At every look it would cost pocket 0.9 of its rate."""
+"""Number of tokens after which the pool is checked, and its size from which it is released. With a context of 8,000
+tokens, buffers for attention scores, which the next token can't reuse, grow to 32 MiB in 256 tokens. Releasing the pool
+at every check would reduce pocket's rate to 0.9."""
 
 Compute = Callable[..., Any]
-"""A model, or what is called in its place: with token ids and a cache it returns logits."""
+"""A model, or a function called instead of it: from token ids and a cache to logits."""
 MakeKV = Callable[[Any, LoadSettings], KV]
-"""Makes an empty cache, given a model and settings."""
+"""Makes an empty cache from a model and settings."""
 Changed = tuple[int, Compute]
-"""A number of tokens of a path, and what computes those after them in the model's place."""
+"""A number of tokens of a path, and the function that computes the later ones instead of the model."""
 
 
 class ChunkSizer:
-    """The number of tokens in a forward of prefill: fixed, or as many as take about 100 ms, but 64 of a large model.
+    """Chooses the size of prefill chunks: fixed, or as many tokens as take about 100 ms (64 with a large model).
 
     Args:
-        fixed: Tokens a chunk, None to adapt.
-        limit: Tokens of a chunk at most.
+        fixed: Tokens per chunk; None to adapt.
+        limit: Maximum number of tokens of a chunk.
     """
 
     def __init__(self, fixed: int | None = None, limit: int = 2048) -> None:
@@ -67,7 +69,7 @@ class ChunkSizer:
         self.size = min(fixed or 32, limit)
 
     def learn(self, tokens: int, ms: float) -> None:
-        """Adapt to the time of a chunk; the next grows at most fourfold."""
+        """Adapt to the time of a chunk; the next chunk is at most four times the current size."""
         if self._adapts and ms > 0:
             wanted = int(tokens * CHUNK_MS / ms) // 16 * 16
             if wanted < LEAST_CHUNK:
@@ -76,14 +78,14 @@ class ChunkSizer:
 
 
 def release_buffers(offset: int) -> None:
-    """Give back MLX's free buffers where they are many or it is time to, and to the system what the C library has free.
+    """Release MLX's free buffers if they are large or it is time for it, and return free memory to the system.
 
-    The C library would fill what a cache's shorter arrays leave with the rows of logits that are kept, and so have no
-    room for the next longer ones: after 8,000 steps of the bundled model it held 57 MiB that had become free in 2,000
-    of them. It takes 1 to 4 ms.
+    Otherwise the C library would put cached rows of logits into the space of a cache's old arrays, and have no room for
+    the next longer ones: after 8,000 steps of the bundled model it held 57 MiB that became free in 2,000 of them. The
+    call takes 1 to 4 ms.
 
     Args:
-        offset: Tokens in the cache, `CLEAR_AT` over a multiple of `LOOK_EVERY`.
+        offset: Number of tokens in the cache: `CLEAR_AT` more than a multiple of `LOOK_EVERY`.
     """
     if offset % CLEAR_EVERY == CLEAR_AT or mx.get_cache_memory() > POOL_BYTES:
         mx.clear_cache()
@@ -94,9 +96,9 @@ class Runner:
     """A model and its live cache.
 
     Args:
-        model: As mlx_lm loads it, in this thread.
-        settings: Those of its cache.
-        done: Kinds of work that the model did already; None for a model that did nothing.
+        model: The model, loaded by mlx_lm in this thread.
+        settings: Settings of its cache.
+        done: Kinds of work that the model has done before; None for none.
         make_kv: Makes its cache.
     """
 
@@ -105,9 +107,9 @@ class Runner:
     ) -> None:
         self._done = set[Work]() if done is None else done
         self.model = model
-        """As mlx_lm loads it; it keeps no state of a session."""
+        """The model as loaded by mlx_lm; it has no state of a session."""
         self.compute: Compute = model
-        """The function that forwards call: the model itself, except on a path that continues under interventions."""
+        """The function called in a forward pass: the model itself, except on a path under interventions."""
         self._settings = settings
         self._make_kv = make_kv
         self._rotary_blocks = RotaryBlocks()
@@ -117,43 +119,42 @@ class Runner:
 
     @cached_property
     def on_cpu(self) -> bool:
-        """True if MLX computes in the host's memory."""
+        """True if MLX computes on the CPU, and so in the host's memory."""
         return mx.default_device() == mx.Device(mx.cpu)
 
     @cached_property
     def stays_lazy(self) -> bool:
-        """True if a forward's graph can be built before its token is known.
+        """True if the graph of a forward pass can be built before its token is known.
 
-        Of mlx_lm's families dbrx alone can't: its layers read which experts a token chose while the graph is built.
+        Of mlx_lm's families only dbrx doesn't allow it: its layers read the chosen experts while the graph is built.
         """
         kinds = {type(module) for _, module in self.model.named_modules()}
         codes = [getattr(kind.__call__, "__code__", None) for kind in kinds]
         return all({"tolist", "item"}.isdisjoint(code.co_names) for code in codes if code is not None)
 
     def fresh(self) -> Runner:
-        """A runner on the model itself with its own empty caches."""
+        """A runner on the model itself with new, empty caches."""
         return Runner(self.model, self._settings, self._done, self._make_kv)
 
     def is_first(self, work: Work) -> bool:
-        """Note that work is done; returns whether it is the first of its kind since the model was loaded.
+        """Record that work of a kind is done; returns True if it is the first of its kind since the model was loaded.
 
-        What is done once may be in the first of a kind: kernels are compiled or chosen, memory is taken from the
-        system, weights are read in. How much that is depends on the backend, so that the first is marked and left out
-        of rates.
+        The first may include one-time work: kernels are compiled or chosen, memory is allocated by the system, weights
+        are read. The amount depends on the backend, so the first is marked as a cold start and left out of rates.
         """
         first = work not in self._done
         self._done.add(work)
         return first
 
     def copy(self) -> Runner:
-        """A runner whose caches hold what this one's hold, and can be written independently."""
+        """A runner with copies of this one's caches, which can be written independently."""
         copied = copy.copy(self)
         copied.kv, copied.undo = self.kv.copied(), None
         return copied
 
     @contextmanager
     def _forwarding(self) -> Iterator[None]:
-        """The layers of a forward share the factors of their positions; if it fails, the caches are recovered."""
+        """Context of a forward pass: its layers share rotary factors, and the caches are recovered if it fails."""
         offset = self.kv.offset
         try:
             with shared_rotary_factors(self._rotary_blocks):
@@ -163,13 +164,13 @@ class Runner:
             raise
 
     def forward_chunk(self, ids: Sequence[int]) -> mx.array:
-        """Run a chunk of tokens, as mlx_lm's prefill does: the caches are evaluated, the logits stay lazy.
+        """Run a chunk of tokens like mlx_lm's prefill: the caches are evaluated, and the logits stay lazy.
 
         Args:
-            ids: Token ids below the rows of the embedding (checked by the caller: MLX would end the process).
+            ids: Token ids with a row in the embedding (checked by the caller, since MLX would end the process).
 
         Returns:
-            Logits in the model's dtype, shape (1, len(ids), vocabulary), not evaluated: unused, they cost nothing.
+            Logits in the model's dtype, shape (1, len(ids), vocabulary), lazy: if unused, they cost nothing.
         """
         with self._forwarding():
             logits = self.kv.run(self.compute, mx.array([list(ids)]), chunk=True)
@@ -177,10 +178,10 @@ class Runner:
         return logits
 
     def forward(self, token: int) -> Row:
-        """Run a single token; `undo` then has what removes it again, if trimming can't.
+        """Run a single token; `undo` is then set to the records that remove it again, if trimming can't.
 
         Args:
-            token: Its id (checked by the caller).
+            token: Token id (checked by the caller).
 
         Returns:
             The logits after it, float32, shape (vocabulary,), in host memory.
@@ -197,18 +198,19 @@ class Runner:
     def on_host(self, row: mx.array) -> Row:
         """The logits of one token in host memory; on a CPU a view, which keeps the array alive.
 
-        Copied, a row of 152,000 took 0.1 ms, and 0.4 where it was memory that the process had not had before.
+        To copy a row of 152,000 takes 0.1 ms, and 0.4 ms if the process has to allocate new memory for it.
 
         Args:
-            row: float32, shape (vocabulary,), evaluated; of a forward of one token, so that no others' logits stay.
+            row: float32, shape (vocabulary,), evaluated; from a forward pass of one token, since a view would keep the
+                logits of all its tokens alive.
         """
         return np.array(row, copy=not self.on_cpu)
 
     def forward_uncached(self, ids: Sequence[int], stopped: Stopped = never) -> Row:
-        """Run a sequence from nothing in one forward, as without a KV cache, and keep nothing of it.
+        """Run a complete sequence in one forward pass, like a loop without a KV cache, and keep nothing of it.
 
-        It computes the logits of all tokens, as a loop without a cache does. Beyond `FIXED_CHUNK` tokens the beginning
-        runs in chunks of `FIXED_CHUNK` tokens, over caches that last as long as the pass.
+        As in such a loop, the logits of all tokens are computed. If there are more tokens than fit into a chunk
+        (`prefill_step_size` or `FIXED_CHUNK`), the beginning runs in chunks, with caches that are dropped afterwards.
 
         Returns:
             The logits after the last token, float32, shape (vocabulary,), in host memory.
@@ -229,14 +231,14 @@ class Runner:
         finally:
             self.kv.drop()
         row = np.array(last)
-        mx.clear_cache()  # the next pass is longer by a token and can use none of these buffers
+        mx.clear_cache()  # the next pass is one token longer and can't reuse these buffers
         return row
 
     def forward_logits(self, ids: Sequence[int]) -> mx.array:
-        """Run some tokens in one forward, with the logits after each of them.
+        """Run some tokens in one forward pass, and return the logits after each of them.
 
         Args:
-            ids: Token ids below the rows of the embedding.
+            ids: Token ids with a row in the embedding.
 
         Returns:
             float32, shape (len(ids), vocabulary), evaluated.
@@ -248,7 +250,7 @@ class Runner:
         return rows
 
     def forward_rows(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
-        """Run one token for each row of a cache of several rows; where it fails, the cache is unusable.
+        """Run one token for each row of a cache with several rows; after an error the cache is unusable.
 
         Returns:
             Logits, float32, shape (rows, vocabulary), in host memory.
@@ -257,28 +259,29 @@ class Runner:
             logits = self.kv.run(self.compute, mx.array([[token] for token in tokens]))
         outputs = [logits[:, -1].astype(mx.float32), *self.kv.pending()]
         mx.eval(outputs)
-        if self.kv.offset % (CLEAR_EVERY // 8) == 0:  # every reordering of rows leaves more free buffers
+        if self.kv.offset % (CLEAR_EVERY // 8) == 0:  # each reordering of rows leaves free buffers
             mx.clear_cache()
         return np.array(outputs[0])
 
     def build_graph(self, tokens: mx.array, begin: bool = False) -> tuple[mx.array, list[mx.array]]:
-        """Build the forward of some tokens, which the cache counts from here on; nothing is evaluated.
+        """Build the graph of a forward pass; the cache counts its tokens from now on, but nothing is evaluated.
 
         Args:
             tokens: int32 ids, shape (1, n).
+            begin: See `KV.run`.
 
         Returns:
-            The float32 logits after the last, shape (vocabulary,), and the states that they don't depend on.
+            The float32 logits after the last token, shape (vocabulary,), and the states that they don't depend on.
         """
         with self._forwarding():
             logits = self.kv.run(self.compute, tokens, begin=begin)
         return logits[0, -1].astype(mx.float32), self.kv.pending()
 
     def chunk_sizer(self, limit: int = FIXED_CHUNK) -> ChunkSizer:
-        """The chunk sizes of a prompt: those of the settings, mlx_lm's where they change the numbers, else adapting.
+        """The chunk sizes for a prompt: from the settings, mlx_lm's if they change the numbers, or adaptive.
 
         Args:
-            limit: Tokens of an adapting chunk at most.
+            limit: Maximum number of tokens of an adaptive chunk.
         """
         limit = min(limit, self.kv.most_at_once or limit)
         fixed = self._settings.prefill_step_size or (FIXED_CHUNK if self.kv.chunks_matter else None)
@@ -287,23 +290,23 @@ class Runner:
     def forward_path(
         self, ids: Sequence[int], chunks: Chunks, stopped: Stopped = never, changed: Changed | None = None
     ) -> Row:
-        """Run the tokens of a path that the cache lacks, so that the numbers are those of the first time.
+        """Run the tokens of a path that are not in the cache, with the same results as the first time.
 
-        All but the last token runs in chunks, which is faster, except if the cut into chunks changes the numbers:
-        then stepped tokens run one by one again.
+        All tokens except the last run in chunks, which is faster, unless the chunk boundaries change the numbers: then
+        tokens that were stepped run one by one again.
 
         Args:
-            ids: The whole path; the cache holds a beginning of it, at most all but the last token.
-            chunks: Which of them ran in chunks the first time: prompts without their last tokens.
+            ids: The complete path; the cache contains a beginning of it, at most all but the last token.
+            chunks: The stretches that ran in chunks the first time: prompts without their last tokens.
             stopped: Polled before each chunk and token.
-            changed: The token from which on another function computed the path, and that function; None if the model
+            changed: Index of the first token that another function computed, and that function; None if the model
                 computed all.
 
         Returns:
             The logits after the last token, float32, shape (vocabulary,).
 
         Raises:
-            Cancelled: `stopped` returned True; the caches hold the tokens up to there.
+            Cancelled: `stopped` returned True; the caches contain the tokens so far.
         """
         first, compute = changed or (0, self.model)
         before = self.compute
@@ -317,7 +320,7 @@ class Runner:
             self.compute = before
 
     def _run_path(self, ids: Sequence[int], chunks: Chunks, stopped: Stopped) -> Row:
-        """Run the tokens that the cache lacks of a path that one function computes."""
+        """See `forward_path`, for a path that a single function computes."""
         if not self.kv.chunks_matter:
             chunks = prompt_chunks(len(ids))
         sizer = self.chunk_sizer()
@@ -334,7 +337,7 @@ class Runner:
         return self.forward(ids[-1])
 
     def recover(self, offset: int) -> None:
-        """Hold `offset` tokens again after a forward that failed half-way, or start over."""
+        """Return the caches to `offset` tokens after a failed forward pass; if that is impossible, empty them."""
         if not self.kv.recovered(offset):
             self.kv.clear()
 
@@ -344,62 +347,63 @@ class Runner:
 
 
 class _Forward(Struct, frozen=True):
-    """One token's forward, built or begun."""
+    """The forward pass of one token, built or begun."""
 
     row: mx.array
     """The logits, float32, shape (vocabulary,)."""
     states: list[mx.array]
-    """The states that the logits don't depend on; empty once it has begun."""
+    """The states that the logits don't depend on; empty after `begin`."""
     undo: tuple[Snapshot, ...] | None
     """Records that remove its token from the cache; None if trimming does."""
 
     def begin(self) -> None:
-        """Evaluate it in the background.
+        """Start the evaluation in the background.
 
-        The states are dropped: a cache writes its arrays in place, so that from the next forward's graph on the same
-        objects stand for that graph, and waiting for them would evaluate it before its token is known.
+        The list of states is emptied: a cache writes its arrays in place, so that the same objects will belong to the
+        next graph, and waiting for them would evaluate that graph before its token is known.
         """
         mx.async_eval(self.row, self.states)
         self.states.clear()
 
 
 class PipelinedForward:
-    """Starts or builds the next forward before its token is known, so that the device need not wait for Python.
+    """Builds or starts the next forward pass before its token is known, so that the device need not wait for Python.
 
-    The token's slot in the graph is an evaluated array whose memory is written once the token is known, before the
-    graph is evaluated. With guesses the device continues without waiting for the host, as in mlx_lm's own loop: the
-    next forward begins with the most probable token, and is taken back if the host's sampler picks another. On a
-    CPU there is no slot: each layer is begun while the next one is built (`BegunByLayer`), which saves more.
+    The token's slot in the graph is an evaluated array; its memory is written when the token is known, before the graph
+    is evaluated. With guesses, the device continues without waiting for the host, as in mlx_lm's own loop: the next
+    forward pass starts with the most probable token, and is undone if the sampler picks another. On a CPU there is no
+    slot; instead each layer starts while the next one is built (`BegunByLayer`), which saves more.
 
     Args:
         runner: The model and its cache.
-        guesses: Whether the most probable token is guessed; useful if the sampler takes it.
+        guesses: True to guess the most probable token, which helps if the sampler picks it.
     """
 
     def __init__(self, runner: Runner, guesses: bool) -> None:
         self._runner, self._guesses = runner, guesses
         self._by_layer = runner.on_cpu
-        """True if each layer of a forward is begun while the next one is built: then only a guess goes ahead."""
+        """True if each layer starts while the next one is built; a graph is then built ahead only for a guess."""
         self._slot = mx.zeros((1, 1), dtype=mx.int32)
         mx.eval(self._slot)
         self._token = np.array(self._slot, copy=False)
         self._under_way: _Forward | None = None
-        """The forward of a known token, which becomes the newest that `collect` waited for."""
+        """The forward pass of the last launched token, for which `collect` waits."""
         self._ahead: _Forward | None = None
-        """The one after it."""
+        """The forward pass after it."""
         self._guess: mx.array | None = None
-        """The token that `_ahead` was begun with, shape (1, 1); None if its token isn't known yet."""
+        """The guessed token that `_ahead` was started with, shape (1, 1); None without a guess."""
 
     @property
     def undo(self) -> tuple[Snapshot, ...] | None:
-        """Records that remove the token that was launched last; None if trimming does it or nothing can."""
+        """Records that remove the last launched token; None if trimming does it or nothing can."""
         return None if self._under_way is None else self._under_way.undo
 
     def prepare(self) -> bool:
-        """Go ahead by one more token, which the cache counts from here on.
+        """Build the next forward pass, or start it with a guess; the cache counts its token from now on.
 
         Returns:
-            True if that succeeded; behind a forward under way an error is left to the step that meets it again.
+            True if that succeeded. While a forward pass is running, an error is not raised; it will occur again in a
+            single step.
         """
         if not self._guesses or self._under_way is None:
             return self._by_layer or self._built(self._slot)
@@ -412,11 +416,11 @@ class PipelinedForward:
         return True
 
     def most_probable(self, row: mx.array) -> mx.array:
-        """The guess of the token after a row of logits, shape (1, 1), on the device."""
+        """The guessed token for a row of logits, shape (1, 1), on the device."""
         return mx.argmax(row).reshape(1, 1)
 
     def _built(self, token: mx.array, begin: bool = False) -> bool:
-        """Build the forward of a token; True if that succeeded, as in `prepare`."""
+        """Build the forward pass of a token; the result is the same as in `prepare`."""
         kv = self._runner.kv
         try:
             undo = None if kv.can_step_back() else kv.undo_records()
@@ -428,10 +432,10 @@ class PipelinedForward:
         return self._ahead is not None
 
     def launch(self, token: int) -> bool:
-        """Begin the forward of a token (checked by the caller), unless it began with a guess that was right.
+        """Start the forward pass of a token (checked by the caller), unless it was started with the right guess.
 
         Returns:
-            True if that succeeded, as in `prepare`.
+            The same as `prepare`.
         """
         right = self._guess is not None and self._guess.item() == token
         if self._guess is not None and not right:
@@ -442,14 +446,14 @@ class PipelinedForward:
                 return False
             assert self._ahead is not None
             if not self._by_layer:
-                mx.synchronize()  # states of the forward before may still read its token
+                mx.synchronize()  # states of the previous forward pass may still read its token
                 self._token[0, 0] = token
             self._ahead.begin()
         self._under_way, self._ahead, self._guess = self._ahead, None, None
         return True
 
     def collect(self) -> Row:
-        """Wait for the launched forward.
+        """Wait for the launched forward pass.
 
         Returns:
             Its logits, float32, shape (vocabulary,), in host memory.
@@ -465,10 +469,10 @@ class PipelinedForward:
         kv = self._runner.kv
         if kv.offset > offset:
             self._take_back(offset)
-            mx.eval(kv.state())  # what was written past the end must not stay a graph for the next step
+            mx.eval(kv.state())  # arrays written past the end must not stay lazy for the next step
 
     def _take_back(self, offset: int) -> None:
-        """Hold `offset` tokens, without one or both of the last two."""
+        """Return the cache to `offset` tokens by removing one or both of the last two."""
         newest = [each.undo for each in (self._ahead, self._under_way) if each is not None]
         undo = [records for records in newest[: self._runner.kv.offset - offset] if records is not None]
         if undo:
@@ -478,20 +482,20 @@ class PipelinedForward:
         self._ahead = self._guess = None
 
 
-# ---- how much logits may differ where the same tokens run in other chunks or batches -----------
+# ---- differences of logits if the same tokens run in other chunks or batches -------------------
 
 SHARES = {"float32": 4e-6, "float16": 8e-3, "bfloat16": 0.06}
-"""Shares of the largest logit by which rounding may change logits. Measured over 14 families with OpenBLAS: up to
-8.7e-7 in float32, 0.023 in bfloat16; deep models sum up more roundings. Wrong keys and values make differences of
-whole logits."""
+"""Largest change of logits by rounding, as a share of the largest logit. Measured over 14 families with OpenBLAS: up to
+8.7e-7 in float32 and 0.023 in bfloat16; rounding errors add up in deep models. Wrong keys and values change logits by 1
+or more."""
 COARSE = 1e-5
-"""Error of a float32 product, as a share of its largest number, from which on it counts as one of 16 bits: a CPU's is
-2e-7, and one in TF32, which has as many bits as float16, 3e-4 (emulated)."""
+"""Error of a float32 matrix product, as a share of its largest number, above which it counts as a 16-bit product: it is
+2e-7 on a CPU, and 3e-4 (emulated) with TF32, which has as many significant bits as float16."""
 
 
 @cache
 def product_error() -> float:
-    """The error of a float32 product of several rows here, as a share of its largest number; measured once."""
+    """Error of a float32 matrix product of several rows on this device, as a share of its largest number; cached."""
     one, other = (mx.random.normal((256, 256), key=mx.random.key(seed)) for seed in (0, 1))
     truth = np.array(one).astype(np.float64) @ np.array(other).astype(np.float64)
     found = np.array(one @ other)
@@ -499,16 +503,16 @@ def product_error() -> float:
 
 
 def precision(dtype: str) -> str:
-    """The type whose bounds hold for a computation: `float16` for float32 whose products are no better here.
+    """The type that matches the precision of a computation: `float16` for float32 if its products are no better.
 
     Args:
-        dtype: Of the computation.
+        dtype: Type that the model computes in.
     """
     return "float16" if dtype == "float32" and product_error() > COARSE else dtype
 
 
 def tf32_note(dtype: str) -> str:
-    """A sentence that says that float32 is not computed in float32; empty if it is."""
+    """A sentence that float32 products are less precise than float32; empty if they aren't."""
     if precision(dtype) == dtype:
         return ""
     return (
@@ -518,13 +522,13 @@ def tf32_note(dtype: str) -> str:
 
 
 def rounding_of(logits: Row, dtype: str) -> float:
-    """The largest difference of a logit that rounding explains.
+    """The largest difference of a logit that rounding can explain.
 
-    A fast library adds up the products of several rows in another order than those of one. The numbers of a path that
-    ran in chunks then differ in their last bits from those of one that ran token by token.
+    A fast library sums the products of several rows in another order than those of a single row. So the numbers of a
+    path that ran in chunks differ in their last bits from those of a path that ran token by token.
 
     Args:
-        logits: A row, of shape (vocabulary,).
-        dtype: Of the computation.
+        logits: Logits, shape (vocabulary,).
+        dtype: Type that the model computes in.
     """
     return SHARES.get(precision(dtype), SHARES["float32"]) * float(max(logits.max(), -logits.min()))

@@ -1,7 +1,7 @@
-"""The structure of a model, whatever its family, and how its calls are replaced for a while.
+"""The structure of a model of any family, and temporary replacements of its calls.
 
-The decoder layers are the model's list of modules, a layer's parts are its direct children. The names of its class and
-attribute indicate what a part does; where they don't, only its path is known.
+The decoder layers are the model's list of modules, and the parts of a layer are its direct children. The role of a part
+follows from the names of its class and attribute; if they are unknown, only its path is shown.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ ROLES: tuple[tuple[Role, tuple[str, ...]], ...] = (
     ("mlp", ("mlp", "moe", "feed_forward", "feedforward", "ffn", "expert", "channel_mix", "channelmix")),
     ("recurrence", ("mixer",)),
 )
-"""Roles by parts of `Class attribute` in lower case; the first that matches applies."""
+"""Roles, with substrings of `Class attribute` in lower case; the first match applies."""
 
 
 def decoder_layers(model: Any) -> list[Any]:
-    """The decoder layers: the model's `layers`, else its longest list of modules."""
+    """The decoder layers: the model's `layers`, or else its longest list of modules."""
     found: Any = getattr(model, "layers", None)
     if not is_stack(found):
         values = (value for _, module in model.named_modules() for value in module.values())
@@ -36,23 +36,23 @@ def decoder_layers(model: Any) -> list[Any]:
 
 
 def parts_of(layer: Any) -> list[tuple[str, Any]]:
-    """The direct children of a layer: attribute and module."""
+    """The direct children of a layer, as pairs of attribute and module."""
     return [each for each in layer.children().items() if isinstance(each[1], nn.Module)]
 
 
 def is_stack(value: Any) -> bool:
-    """True if it is a list with modules in it."""
+    """True if the value is a list with modules in it."""
     return isinstance(value, list) and any(isinstance(item, nn.Module) for item in value)
 
 
 def role_of(module: Any, attribute: str) -> Role:
-    """The role of a part, by the names of its class and of the attribute that holds it."""
+    """The role of a part, from the names of its class and attribute."""
     words = f"{type(module).__name__} {attribute}".lower()
     return next((role for role, parts in ROLES if any(part in words for part in parts)), "other")
 
 
 def layers_in_words(numbers: Sequence[int]) -> str:
-    """Layers as the screen counts them, from 1: `Layer 3`, `Layers 1-4, 7`."""
+    """Layers in words, counted from 1 as on the screen: `Layer 3`, `Layers 1-4, 7`."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][1]:
@@ -63,7 +63,7 @@ def layers_in_words(numbers: Sequence[int]) -> str:
     return f"Layer {words}" if len(set(numbers)) == 1 else f"Layers {words}"
 
 
-# ---- attributes of modules and classes that are replaced for a while ---------------------------
+# ---- temporary replacements of attributes of modules and classes -------------------------------
 
 Patch = tuple[Any, str, Any]
 """An owner, the name of its attribute, and the value to set."""
@@ -86,15 +86,15 @@ def patched(*patches: Patch) -> Iterator[None]:
 
 
 def calls(modules: Collection[Any], wrapper: Wrapper, method: str = "__call__") -> list[Patch]:
-    """Patches that wrap the calls of some modules.
+    """Make patches that wrap the calls of some modules.
 
-    Python looks up a call on the class, so the classes are patched; other instances of them run as before, and so does
-    a `super()` call within a wrapped one.
+    Python looks up a call on the class, so the classes are patched. Other instances run as before, and so does a
+    `super()` call within a wrapped call.
 
     Args:
         modules: The instances.
-        wrapper: Runs instead of their calls.
-        method: The method to wrap, if it isn't the call.
+        wrapper: Called instead.
+        method: Name of the method to wrap.
     """
     wrapped = set(map(id, modules))
     running: set[int] = set()
@@ -115,38 +115,38 @@ def calls(modules: Collection[Any], wrapper: Wrapper, method: str = "__call__") 
     return patches
 
 
-# ---- the end of a model: final norm, head, multipliers and softcap, over the streams of any tokens ----
-# The model runs with every layer replaced by a function that returns the given streams, so that whatever the family
-# does after its layers is right by construction. Of 126 families it is not for three, whose layers need more than a
-# stream or are not called; `Tail.fits` says so.
+# ---- the tail of a model: final norm, head, multipliers and softcap, over any residual streams ----
+# The model runs with every layer replaced by a function that returns the given streams, so that the operations after
+# the layers are the family's own code. Of 126 families this fails for three, because their layers need more than a
+# stream or are not called; then `Tail.fits` is False.
 
 
 def hidden(result: Any) -> mx.array:
-    """The residual stream in what a layer returns: some return a tuple."""
+    """The residual stream in a layer's result, which may be a tuple."""
     state: mx.array = result[0] if isinstance(result, tuple | list) else result
     return state
 
 
 def with_hidden(result: Any, state: mx.array) -> Any:
-    """The result of a layer, with another residual stream."""
+    """A layer's result with the residual stream replaced."""
     return type(result)([state, *result[1:]]) if isinstance(result, tuple | list) else state
 
 
 def kept(array: mx.array) -> mx.array:
-    """The same numbers in an object of its own: models change a residual stream in place (`h *= scale`)."""
+    """The same numbers in a new object, since models change a residual stream in place (`h *= scale`)."""
     return array.astype(array.dtype)
 
 
 def after_layers(model: Any, streams: mx.array, returned: Mapping[int, Any]) -> mx.array:
-    """The logits that the model's own code computes after its last layer.
+    """Compute logits from the residual streams after the last layer, with the model's own code.
 
     Args:
-        model: As mlx_lm loads it.
-        streams: Shape (..., rows, tokens, size); gemma3n has several, an axis before the rows.
-        returned: Results of layers for any tokens, by index: their values besides the stream are passed on.
+        model: The model as loaded by mlx_lm.
+        streams: Shape (..., rows, tokens, size); gemma3n has several streams, in an axis before the rows.
+        returned: Results of layers for any tokens, by index; their values besides the stream are passed on.
 
     Returns:
-        In the model's dtype, shape (rows, tokens, vocabulary), lazy.
+        Logits in the model's dtype, shape (rows, tokens, vocabulary), lazy.
     """
     layers = decoder_layers(model)
     index = {id(layer): number for number, layer in enumerate(layers)}
@@ -160,21 +160,21 @@ def after_layers(model: Any, streams: mx.array, returned: Mapping[int, Any]) -> 
 
 
 class Tail:
-    """A model's end, for the streams of its own forward passes.
+    """The part of a model after its last layer, for streams from the model's own forward passes.
 
     Args:
-        model: As mlx_lm loads it.
+        model: The model as loaded by mlx_lm.
     """
 
     def __init__(self, model: Any) -> None:
         self._model = model
         self._returned: dict[int, Any] = {}
-        """Values that its layers returned in the trial, by index, if they are more than the stream."""
+        """Results of the layers in the trial that contain more than the stream, by the layer's index."""
         self.fits = False
-        """True if the trial's logits were those of the model."""
+        """True if the logits of the trial were close to the model's."""
 
     def trial(self, tokens: mx.array, cache: Any) -> mx.array:
-        """Run the model, and find out whether its end can be run alone.
+        """Run the model, and find out if its tail can be run separately; returns the model's logits.
 
         Args:
             tokens: One token, shape (1, 1).
@@ -182,17 +182,20 @@ class Tail:
         """
         with self.watched(self._returned) as streams:
             logits: mx.array = self._model(tokens, cache=cache)
-        with suppress(Exception):  # what this family's code does after its layers may not fit these streams
+        with suppress(Exception):  # this family's code after the layers may not accept these streams
             near = mx.allclose(logits, self.logits(streams[0]), rtol=1e-2, atol=1e-2, equal_nan=True)
             self.fits = bool(near.item())
         return logits
 
     @contextmanager
     def watched(self, returned: dict[int, Any] | None = None) -> Iterator[list[mx.array]]:
-        """Keep the stream after the last layer of the forward pass in this block; it stays lazy.
+        """Store the stream after the last layer of the forward pass in this block; it stays lazy.
 
         Args:
-            returned: Receives what layers return that is more than the stream.
+            returned: Receives the results of layers that contain more than the stream, by the layer's index.
+
+        Yields:
+            A list that contains the stream after the forward pass.
         """
         layers = decoder_layers(self._model)
         index = {id(layer): number for number, layer in enumerate(layers)}
@@ -209,5 +212,5 @@ class Tail:
             yield streams
 
     def logits(self, streams: mx.array) -> mx.array:
-        """The logits after some streams, as `after_layers`; a part of the tokens may be given."""
+        """See `after_layers`; the streams may be those of only some of the tokens."""
         return after_layers(self._model, streams, self._returned)

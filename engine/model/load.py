@@ -40,21 +40,21 @@ from engine.settings import LoadSettings
 
 Emit = Callable[[Loading], None]
 READ_AT_ONCE = 16 << 20
-"""Bytes of weights that are read together at least: after each group the engine waits for MLX and tells the screen."""
+"""Minimum bytes of weights in a group; after each group the engine waits for MLX and reports the progress."""
 _LIMITS = {
     "only supports float32": "Load it with --dtype float32.",
     "only support float32": "Load it with --dtype float32.",
     "metal": "It needs an Apple GPU: run it on a Mac, or use another model.",
 }
-"""Hints by what a backend says that has no way to compute something. It says so in a RuntimeError, which no wrong
-config.json leads to: shapes that don't fit are a ValueError."""
+"""Hints by a part of the message if the backend can't compute something. That is always a RuntimeError; a wrong
+config.json gives a ValueError, since shapes don't fit."""
 
 
 def explain(error: Exception, path: Path) -> LoadError:
-    """Put an error of mlx_lm into words; the cases are those observed with broken files."""
+    """Convert an error of mlx_lm; the cases are those observed with broken files."""
     text = first_line(error)
     unknown = "Model type" in text or "has no attribute 'Model" in text
-    if "custom module" in str(error):  # after the path, which may be long
+    if "custom module" in str(error):  # `text` is cut off, perhaps in a long path before these words
         message = f"The model in {path} needs code of its own to run."
         hint = "Read that code, and if you trust it, add --trust-remote-code."
     elif unknown:
@@ -79,12 +79,12 @@ def explain(error: Exception, path: Path) -> LoadError:
 
 
 def cannot_run(error: Exception, path: Path, dtype: str) -> LoadError:
-    """Say why a model that was built can't run: this machine, the type that it was to compute in, or its files.
+    """The error for a model that can't run, because of this machine, the type to compute in, or its files.
 
     Args:
         error: The exception of the first forward pass.
-        path: The model's folder.
-        dtype: The setting.
+        path: The model's directory.
+        dtype: The setting `dtype`.
     """
     why = first_line(error)
     message = f"The model in {path} can't run: its config.json, or the adapter's, may be wrong ({why})."
@@ -100,7 +100,7 @@ def cannot_run(error: Exception, path: Path, dtype: str) -> LoadError:
 
 
 def bad_tokenizer(path: Path, error: Exception) -> LoadError:
-    """The error for a tokenizer whose files can't be read, or config.json, which transformers reads with them."""
+    """The error for a tokenizer with files that can't be read, or for a config.json that transformers can't read."""
     text, names = first_line(error), (frame.filename for frame in traceback.extract_tb(error.__traceback__))
     message, hint = f"The tokenizer in {path} can't be read ({text}).", "Download its files again."
     if "trust_remote_code" in str(error):
@@ -130,31 +130,30 @@ class Loaded(Struct, frozen=True):
     tokens: Tokens
     facts: ModelFacts
     settings: LoadSettings
-    """The requested settings, without those that this model can't have (listed in the facts' notes)."""
+    """The requested settings, without those that this model doesn't support (listed in the facts' notes)."""
     done: set[Work] = field(default_factory=set)
-    """Kinds of work that it has done since it was loaded, in any session."""
+    """Kinds of work that the model has done since it was loaded, in any session."""
     make_kv: MakeKV = KV
-    """Makes its caches."""
     tail: Tail | None = None
-    """The model's end, if that can be run alone."""
+    """The model's tail, if that can be run separately."""
     divided: bool = False
-    """True if several processes compute it."""
+    """True if several processes compute the model."""
 
     def runner(self) -> Runner:
-        """A runner on it with its own empty caches."""
+        """A runner on the model with new, empty caches."""
         return Runner(self.model, self.settings, self.done, self.make_kv)
 
 
 class Prepared(Struct, frozen=True):
-    """A whole model that is built, but for its weights' values."""
+    """A complete model with lazy weights."""
 
     path: Path
     model: Any
     config: dict[str, Any]
     dtype: str
-    """The type that it computes in, of `engine.settings.DTYPES` without `auto`."""
+    """The type to compute in, one of `engine.settings.DTYPES` except `auto`."""
     facts: ModelFacts
-    """Facts that don't need the tokenizer and caches."""
+    """The facts that need neither the tokenizer nor the caches."""
 
 
 def load(
@@ -168,15 +167,15 @@ def load(
     Args:
         settings: The model, and the settings of its cache.
         emit: Receives the progress.
-        cancel: Stops the loading at its next file or group of tensors.
-        quantization: Bits and group size to quantize plain weights with, as mlx_lm.convert would have before they were
-            written; None to leave them as they are.
+        cancel: Stops the loading at the next file or group of tensors.
+        quantization: Bits and group size to quantize plain weights with, as in mlx_lm.convert; None to leave them as
+            they are.
 
     Returns:
         The model, its tokenizer and the facts about both.
 
     Raises:
-        LoadError: It can't be loaded; the message says why, the hint what to do.
+        LoadError: The model can't be loaded.
         Cancelled: `cancel` was set.
     """
     cancel = cancel or Event()
@@ -195,10 +194,10 @@ def read(prepared: Prepared, settings: LoadSettings, emit: Emit, cancel: Event) 
     """Read the weights and the tokenizer of a model.
 
     Returns:
-        The reason why computing will be slow, empty if it won't, and the tokenizer.
+        The reason why computing will be slow (empty if it won't), and the tokenizer.
 
     Raises:
-        LoadError: They are damaged.
+        LoadError: The files are damaged.
         Cancelled: `cancel` was set.
     """
     warning = read_weights(prepared.model, emit, cancel)
@@ -214,15 +213,15 @@ def finished(
     make_kv: MakeKV = KV,
     warning: str = "",
 ) -> Loaded:
-    """Find out what a model that was read can do.
+    """Complete the facts about a model after its weights were read.
 
     Args:
         prepared: The model.
-        settings: The settings that it is loaded with.
+        settings: The settings to load it with.
         tokens: Its tokenizer.
-        started: `time.perf_counter()` when its loading began.
-        make_kv: Makes its caches; not `KV` itself for a model that several processes compute.
-        warning: From `read_weights`.
+        started: `time.perf_counter()` at the beginning of the loading.
+        make_kv: Makes its caches; other than `KV` for a model that several processes compute.
+        warning: Result of `read_weights`.
 
     Raises:
         LoadError: The model can't run.
@@ -232,7 +231,7 @@ def finished(
         settings, tail, probed = model_facts.probe_cache(model, settings, make_kv, facts)
     except RankError:
         raise
-    except Exception as error:  # the first forward pass: a config that could be built may not run
+    except Exception as error:  # the first forward pass may fail even if the model could be built
         raise cannot_run(error, path, settings.dtype) from error
     ms = (time.perf_counter() - started) * 1000
     slow = filter(None, (warning, tf32_note(facts.dtype)))
@@ -248,18 +247,18 @@ def prepare(
     cancel: Event | None = None,
     quantization: tuple[int, int] | None = None,
 ) -> Prepared:
-    """Build a model as it will compute, with lazy weights: nothing of them is read yet.
+    """Build a model with lazy weights, in the type that it will compute in.
 
     Args:
-        settings: As for `load`, like the others.
+        settings: This and the other arguments are the same as for `load`.
 
     Raises:
-        LoadError: It can't be loaded; the message says why, the hint what to do.
+        LoadError: The model can't be loaded.
         Cancelled: `cancel` was set.
     """
     if mx.default_device() == mx.Device(mx.cpu):
-        # On Linux a compiled function calls g++ at run time and loads what it built from a shared temporary
-        # folder: seconds at the first step, and no gain after it.
+        # On Linux a compiled function calls g++ at run time and loads the result from a shared temporary folder: that
+        # takes seconds at the first step, and gains nothing later.
         mx.disable_compile()
     served = blas.install(settings.blas)
     path = resolve(settings.model, emit, cancel or Event())
@@ -278,10 +277,10 @@ def prepare(
     stays = settings.dtype == "auto" and asked and model_facts.quantization_of(model) is not None
     notes = model_facts.set_dtype(model, "file" if stays else settings.dtype, bool(served.name))
     notes = (*served.notes, *notes, *model_facts.set_float32_scales(model, settings))
-    # Weights that are not wired may be paged out while the user thinks: Metal may wire as much memory as it recommends,
-    # as long as the process lives, as in mlx_lm's server.
+    # Weights that are not wired may be paged out while the user thinks. As in mlx_lm's server, Metal may wire as much
+    # memory as it recommends, for the life of the process.
     maybe_set_recommended_wired_limit()
-    # mlx_lm's layers drew first weights, and each draw is kept in the graph of the next key
+    # mlx_lm's layers drew random initial weights, and each draw stays alive in the graph of the next key
     mx.eval(mx.random.state)
     facts = model_facts.facts_of(model, config, path)
     computed = model_facts.weights_in(model)
@@ -296,7 +295,7 @@ def prepare(
 def load_tokenizer(
     settings: LoadSettings, emit: Emit = lambda _: None, cancel: Event | None = None
 ) -> Tokens:
-    """Load a model's tokenizer alone: its weights are neither read nor downloaded, and need not be there.
+    """Load only a model's tokenizer; its weights are neither read nor downloaded, and need not exist.
 
     Args:
         settings: The model.
@@ -304,10 +303,10 @@ def load_tokenizer(
         cancel: Stops a download.
 
     Returns:
-        The tokenizer, as `load` makes it. Its vocabulary is that of config.json, or without bound if that has none.
+        The same tokenizer as from `load`. Its vocabulary size is that in config.json, or unlimited if that has none.
 
     Raises:
-        LoadError: It can't be loaded; the message says why, the hint what to do.
+        LoadError: The tokenizer can't be loaded.
         Cancelled: `cancel` was set.
     """
     check(settings)
@@ -316,17 +315,17 @@ def load_tokenizer(
     try:
         config = utils.load_config(path)
         rows = model_facts.first_of(config, "vocab_size")
-    except Exception as error:  # its fields may be anything
+    except Exception as error:  # its fields may have any value
         raise explain(error, path) from error
     return _tokens(path, config, settings, rows if type(rows) is int else sys.maxsize)
 
 
-# ---- reading the files, with failures in words ------------------------------------------------
+# ---- reading the files, with errors converted -------------------------------------------------
 
 
 @contextmanager
 def _without_brackets(path: Path) -> Iterator[Path]:
-    """A path of a directory that mlx_lm can search: it takes [ ] * and ? in a name for a pattern."""
+    """Yield a path of a directory that mlx_lm can search, since mlx_lm treats [ ] * and ? in a name as a pattern."""
     if glob.escape(str(path)) == str(path):
         yield path
         return
@@ -337,7 +336,7 @@ def _without_brackets(path: Path) -> Iterator[Path]:
 
 
 def _check_weights(model: Any, path: Path) -> None:
-    """Refuse integers instead of weights, which mlx_lm would compute with."""
+    """Check that no weights are integers, since mlx_lm would compute with them."""
     for name, module in model.named_modules():
         weight = module.get("weight") if isinstance(module, PLAIN_LAYERS) else None
         if weight is not None and not mx.issubdtype(weight.dtype, mx.floating):
@@ -372,20 +371,21 @@ def _tokens(path: Path, config: dict[str, Any], settings: LoadSettings, vocabula
         tokens = Tokens(_tokenizer(path, config, settings), vocabulary)
         for text in settings.extra_eos_token:
             tokens.add_eos(text)
-        _ = tokens.spared  # the first text that it encodes
+        _ = tokens.spared  # encodes a text for the first time
         return tokens
     except LoadError:
         raise
-    except Exception as error:  # its files may say anything
+    except Exception as error:  # its files may contain anything
         raise bad_tokenizer(path, error) from error
 
 
 def _tokenizer(path: Path, config: dict[str, Any], settings: LoadSettings) -> Any:
-    """A model's tokenizer, for `Tokens`.
+    """Load a model's tokenizer, for `Tokens`.
 
     Raises:
-        LoadError: Its class makes of tokenizer.json a tokenizer of another kind, which can't encode every text.
-        Exception: Its files may make transformers raise anything.
+        LoadError: The tokenizer's class turns tokenizer.json into another kind of tokenizer, which can't encode every
+            text.
+        Exception: The files may make transformers raise any exception.
     """
     if (plain := plain_tokenizer(path, config)) is not None:
         return plain
@@ -408,13 +408,14 @@ def _tokenizer(path: Path, config: dict[str, Any], settings: LoadSettings) -> An
 
 
 def read_weights(model: Any, emit: Emit, cancel: Event) -> str:
-    """Evaluate the lazy weights in groups of tensors: as fast as at once, with progress, and it can be cancelled.
+    """Evaluate the lazy weights in groups of tensors, to report progress and to allow a cancel.
 
     Returns:
-        A sentence on why computing with them will be slow, which is emitted before the first; empty if there is memory.
+        A sentence on why computing with them will be slow, which the progress records contain, too; empty if there is
+        enough memory.
 
     Raises:
-        LoadError: They are damaged.
+        LoadError: The weights are damaged.
         Cancelled: `cancel` was set.
     """
     parameters = model_facts.arrays_of(model)
@@ -439,9 +440,9 @@ def read_weights(model: Any, emit: Emit, cancel: Event) -> str:
 
 
 # ---- the place of a model's files -------------------------------------------------------------------
-# The bundled model, a directory, or a hub id, distinguished before anything is loaded. A path with a typing error must
-# not be reported as a bad hub id, nor a GGUF file as a bad directory: so every guess is made here, and mlx_lm only
-# receives a directory that has what it needs.
+# The bundled model, a directory, or a hub id, distinguished before anything is loaded. A mistyped path must not be
+# reported as a bad hub id, nor a GGUF file as a bad directory. So all cases are decided here, and mlx_lm only receives
+# a directory with the files that it needs.
 
 
 def resolve(spec: str, emit: Emit, cancel: Event, weights: bool = True) -> Path:
@@ -451,13 +452,13 @@ def resolve(spec: str, emit: Emit, cancel: Event, weights: bool = True) -> Path:
         spec: `pocket`, a path, or a hub id such as `mlx-community/Qwen3-0.6B-4bit`.
         emit: Receives the progress of a download.
         cancel: Stops a download.
-        weights: Whether its weights are needed.
+        weights: True if the weights are needed.
 
     Returns:
-        A directory with config.json, a tokenizer and, if they are needed, weights.
+        A directory with config.json, a tokenizer and, if needed, weights.
 
     Raises:
-        LoadError: There is no such model, or it can't be read here.
+        LoadError: There is no such model, or it can't be read.
         Cancelled: `cancel` was set.
     """
     if spec == "pocket":
@@ -470,7 +471,7 @@ def resolve(spec: str, emit: Emit, cancel: Event, weights: bool = True) -> Path:
 
 
 def _download(spec: str, emit: Emit, cancel: Event, weights: bool) -> Path:
-    """The model as the hub has it now, or else as the cache has it."""
+    """Download the model's current version; if that fails, return the version in the cache."""
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", spec, re.ASCII):
         raise LoadError(f"{spec} is neither a directory nor a hub id.", "A hub id has the form owner/name.")
     emit(Loading("download", 0, 0, spec))

@@ -1,12 +1,12 @@
-"""Text to token ids, and the bytes and text of each token, with UTF-8 that spans tokens.
+"""Text to token ids, and the bytes and text of each token, with UTF-8 characters that span tokens.
 
-The streaming detokenizers of mlx_lm drop a leading space and hold text back. A debugger may do neither, so this
-module knows every token's own bytes; the bytes of a path, joined, are its text.
+mlx_lm's streaming detokenizers drop a leading space and hold text back. A debugger must do neither, so this module
+finds the bytes of every token; the joined bytes of a path are its text.
 
-A tokenizer whose files say all of it is run by the `tokenizers` library as transformers' `PreTrainedTokenizerFast`
-would run it, which hands texts to that library and mends what its files or its model's family need. For files that need
-nothing mended the ids are the same, and 1.7 s of a start (importing transformers) are saved. The conditions are in
-`plain_tokenizer`; any doubt gives None, and the tokenizer is loaded by mlx_lm.
+A tokenizer that its files describe completely is run by the `tokenizers` library directly. transformers'
+`PreTrainedTokenizerFast` also passes texts to that library, but applies fixes that some files or families need. For
+files that need no fix the ids are the same, and not importing transformers saves 1.7 s at the start.
+`plain_tokenizer` checks the conditions; in case of doubt it returns None, and mlx_lm loads the tokenizer.
 """
 
 from __future__ import annotations
@@ -40,33 +40,33 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("is_local", "local_files_only"), (bool,)),
     "model_max_length": (int, float),
 }
-"""Fields of tokenizer_config.json that are known to change nothing else, and their types if they are not null."""
+"""Fields of tokenizer_config.json that need no fix by transformers, and their types if they are not null."""
 _OTHERS = (
     "added_tokens.json", "special_tokens_map.json", "chat_template.jinja", "chat_template.json",
     "additional_chat_templates", "tokenizer.model", "vocab.json", "merges.txt", "tiktoken.model",
 )  # fmt: skip
-"""Files that transformers would read, too."""
+"""Further files that transformers would read."""
 _FAMILIES = frozenset(
     {"llama", "qwen3", "gemma3_text", "gpt2", "phi3", "mixtral", "gpt_oss", "mamba2", "lfm2", "qwen3_next",
      "deepseek_v2"}
 )  # fmt: skip
-"""Model types for which mlx_lm has no defaults of the tokenizer, and transformers takes the class that the file names:
-not so for qwen2."""
+"""Model types without tokenizer defaults in mlx_lm for which transformers uses the class named in the file; qwen2, for
+example, isn't one of them."""
 _LARGEST = 100_000
-"""Entries of a vocabulary, from which on transformers looks whether it is one of Mistral's, to mend it."""
+"""Maximum entries of the vocabulary. transformers checks larger ones for Mistral's tokenizers, to fix them."""
 
 
 class PlainTokenizer:
-    """A tokenizer by the names that transformers has for it, and its wrapper by those of mlx_lm's `TokenizerWrapper`.
+    """A tokenizer with the attributes of both a transformers tokenizer and mlx_lm's `TokenizerWrapper`.
 
     Args:
-        backend: From `tokenizer.json`.
-        config: `tokenizer_config.json`.
-        eos_ids: Ids that end the sequence, of the model's config.
+        backend: The tokenizer from `tokenizer.json`.
+        config: Content of `tokenizer_config.json`.
+        eos_ids: End-of-sequence ids from the model's config.
     """
 
     _chat_template: None = None
-    """mlx_lm's own renderer of some families' prompts."""
+    """In mlx_lm, its own renderer for some families' prompts."""
 
     def __init__(self, backend: Tokenizer, config: Mapping[str, Any], eos_ids: Sequence[int] = ()) -> None:
         from mlx_lm.tokenizer_utils import _infer_thinking
@@ -81,13 +81,13 @@ class PlainTokenizer:
         eos = config.get("eos_token")
         self.eos_token_ids = {*eos_ids, *([backend.token_to_id(eos)] if eos else [])}
         self.convert_ids_to_tokens: Callable[[int], str | None] = backend.id_to_token
-        """The piece of an id."""
+        """Returns the piece of an id."""
         self.think_start, self.think_end, *_ = _infer_thinking(self)
         self.has_thinking = self.think_start is not None
 
     @property
     def added_tokens_decoder(self) -> dict[int, AddedToken]:
-        """Tokens beside the vocabulary, by id."""
+        """The added tokens by id."""
         found: dict[int, AddedToken] = self.backend_tokenizer.get_added_tokens_decoder()
         return found
 
@@ -96,7 +96,7 @@ class PlainTokenizer:
         return dict(self.backend_tokenizer.get_vocab(with_added_tokens=True))
 
     def get_chat_template(self, chat_template: str | None = None, tools: object = None) -> str | None:
-        """The source of the given template, else of the only one that such a tokenizer has."""
+        """Source of the given template; if None, of the tokenizer's only template."""
         return chat_template or self.chat_template
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
@@ -105,15 +105,15 @@ class PlainTokenizer:
 
 
 def plain_tokenizer(path: Path, config: Mapping[str, Any]) -> PlainTokenizer | None:
-    """The tokenizer of a model directory, if its files say all of it.
+    """Load the tokenizer of a model directory if its files describe it completely.
 
     Args:
-        path: The directory, whose files have been checked.
-        config: Its `config.json`.
+        path: The directory; its files have been checked.
+        config: Content of its `config.json`.
 
     Returns:
-        None if transformers might do more than its files say, or if they are wrong: then mlx_lm loads it, and says what
-        is wrong.
+        The tokenizer. None if transformers might apply a fix, or if the files are invalid: mlx_lm then loads it, and
+        reports what is wrong.
     """
     if config.get("model_type") not in _FAMILIES or any((path / name).exists() for name in _OTHERS):
         return None
@@ -122,7 +122,7 @@ def plain_tokenizer(path: Path, config: Mapping[str, Any]) -> PlainTokenizer | N
         known = (value is None or type(value) in _FIELDS.get(name, ()) for name, value in given.items())
         adds = given.get("add_bos_token") or given.get("add_eos_token")
         if not all(known) or given.get("tokenizer_class") not in CLASSES or adds:
-            return None  # before the other file, which takes a second if it has 30 MB
+            return None  # before reading tokenizer.json, since 30 MB of it take a second
         file = json.loads((path / "tokenizer.json").read_bytes())
         if any(file.get(name) for name in ("truncation", "padding", "post_processor")):
             return None
@@ -135,7 +135,7 @@ def plain_tokenizer(path: Path, config: Mapping[str, Any]) -> PlainTokenizer | N
         eos: Any = config.get("eos_token_id")
         eos_ids = [int(each) for each in (eos if isinstance(eos, list) else [eos]) if eos is not None]
         return PlainTokenizer(Tokenizer.from_file(str(path / "tokenizer.json")), given, eos_ids)
-    except Exception:  # tokenizers raises Exception itself
+    except Exception:  # tokenizers raises plain `Exception`
         return None
 
 
@@ -146,7 +146,7 @@ def _listed(config: Mapping[str, Any]) -> list[Any]:
 # ---- the tokens of a model ---------------------------------------------------------------------
 
 BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
-"""Sentencepiece's name of a byte that no piece covers; some tokenizers list these as added tokens."""
+"""Sentencepiece's name for a byte that no piece covers; some tokenizers list these as added tokens."""
 
 
 class Tokens:
@@ -154,7 +154,7 @@ class Tokens:
 
     Args:
         wrapper: `mlx_lm.tokenizer_utils.TokenizerWrapper`, or a `PlainTokenizer`.
-        vocabulary: Rows of the model's embedding; ids beyond never reach it.
+        vocabulary: Number of rows of the model's embedding; larger ids never reach the model.
     """
 
     def __init__(self, wrapper: Any, vocabulary: int) -> None:
@@ -167,21 +167,20 @@ class Tokens:
         self._added = {int(i): str(token.content) for i, token in added.items()}
         special = {int(i) for i, token in added.items() if token.special} | {*self._fast.all_special_ids}
         self.special_ids = special - {None}
-        """Ids of the tokens that are marks of the format."""
+        """Ids of the tokens that are markup of the format."""
         self._decoded = self._decoder()
         self._raw: dict[int, bytes] = {}
         self._texts: dict[int, tuple[str, bytes]] = {}
         self.known: dict[int, tuple[str, bytes, bool]] = {}
-        """Texts of tokens that were candidates: see `TokenTexts`."""
         self._formats: dict[str, ReplyFormat] = {}
-        """The format of the last chat template, by its source."""
+        """Reply format for the last chat template, by its source."""
 
     @property
     def backend(self) -> Tokenizer:
-        """The tokenizer as the `tokenizers` library has it; nothing of it is to be changed.
+        """The `tokenizers` library's tokenizer; callers must not change it.
 
         Raises:
-            LoadError: It isn't that library's.
+            LoadError: The tokenizer doesn't use that library.
         """
         backend = getattr(self._fast, "backend_tokenizer", None)
         if not isinstance(backend, Tokenizer):
@@ -191,18 +190,18 @@ class Tokens:
 
     @cached_property
     def spared(self) -> tuple[int, ...]:
-        """Ids that XTC never cuts, as in mlx_lm.generate: end-of-sequence and newline."""
+        """Ids that XTC never excludes, as in mlx_lm.generate: end-of-sequence and newline."""
         newline = [int(i) for i in self._fast.encode("\n")]
         return tuple(sorted({*self.eos_ids, *(i for i in newline if 0 <= i < self.vocabulary)}))
 
     def add_eos(self, text: str) -> None:
-        """Let one more token end the sequence, as mlx_lm's `add_eos_token` does; before anything is asked of `spared`.
+        """Add an end-of-sequence token, like mlx_lm's `add_eos_token`. Call it before the first use of `spared`.
 
         Args:
-            text: The token's text, its piece as the tokenizer's file spells it, or its id.
+            text: The token's text, its piece as spelled in the tokenizer's file, or its id.
 
         Raises:
-            LoadError: It is none of this model's tokens.
+            LoadError: It is not a token of this model.
         """
         token = int(text[:12]) if text.isdecimal() else self._token_of(text)
         if token is None or token >= self.vocabulary:
@@ -218,7 +217,7 @@ class Tokens:
         self.eos_ids = tuple(sorted({*self.eos_ids, token}))
 
     def _token_of(self, text: str) -> int | None:
-        """The token of a text or a piece; if several have the text, the one that the tokenizer cuts it into."""
+        """The token with this text or piece; if several have the text, the one that the tokenizer encodes it as."""
         cut = [int(i) for i in self._fast.encode(text, add_special_tokens=False)]
         raw, whole = text.encode(), range(self.vocabulary)
         if len(cut) == 1 and self.raw(cut[0]) == raw:
@@ -228,10 +227,10 @@ class Tokens:
 
     @cached_property
     def template(self) -> str:
-        """The chat template's source; empty if the model has none, or code instead."""
+        """Source of the chat template; empty if the model has none, or has code instead."""
         try:
             source = "" if self._has_own_renderer else self._fast.get_chat_template()
-        except Exception:  # there is none, or no default among several
+        except Exception:  # there is no template, or no default among several
             return ""
         return source if isinstance(source, str) else ""
 
@@ -245,7 +244,7 @@ class Tokens:
         }
 
     def is_special(self, token: int) -> bool:
-        """True if a token is a mark of the format rather than text."""
+        """True if a token is markup of the format instead of text."""
         return token in self.special_ids
 
     def raw(self, token: int) -> bytes:
@@ -256,7 +255,7 @@ class Tokens:
         return raw
 
     def text(self, token: int, pending: bytes = b"") -> tuple[str, bytes]:
-        """The characters that a token finishes after some pending bytes, and the bytes still pending."""
+        """The characters that a token completes after the pending bytes, and the bytes that are still pending."""
         if pending:
             return decode(pending, self.raw(token))
         decoded = self._texts.get(token)
@@ -265,21 +264,22 @@ class Tokens:
         return decoded
 
     def join(self, tokens: list[int]) -> str:
-        """The text of a run of tokens; bytes left unfinished at its end give U+FFFD."""
+        """The text of consecutive tokens; an unfinished character at the end becomes U+FFFD."""
         return b"".join(map(self.raw, tokens)).decode("utf-8", "replace")
 
     def encode(self, text: str, *, bare: bool = False) -> list[int]:
         """Token ids of a text.
 
         Args:
-            text: What to encode; special tokens in it are encoded as such, as mlx_lm does.
-            bare: Without the beginning-of-sequence token (a text that continues another, or a filled template).
+            text: The text; special tokens written in it are encoded as such, as in mlx_lm.
+            bare: True to omit the beginning-of-sequence token, for a text that continues another or a filled template.
 
         Returns:
             Ids below the vocabulary size.
 
         Raises:
-            PromptError: The text is empty, isn't Unicode, can't be cut, or gives an id beyond the model's embedding.
+            PromptError: The text is empty, isn't valid Unicode, can't be tokenized, or gives an id beyond the model's
+                embedding.
         """
         _check_unicode(text)
         bos = self._fast.bos_token
@@ -292,40 +292,40 @@ class Tokens:
         return ids
 
     def takes_chat(self, options: ChatOptions) -> bool:
-        """True if there is a template to fill: the model's, or its tokenizer's default if the options allow it."""
+        """True if there is a chat template: the model's, or the default of its tokenizer if the options allow that."""
         return self.has_chat_template or (options.default_template and self._default_template is not None)
 
     def chat(self, messages: Sequence[Message], options: ChatOptions) -> str:
-        """Fill the model's chat template, up to where its answer begins or continues.
+        """Fill the model's chat template, up to the point where the answer begins or continues.
 
         Args:
             messages: The conversation.
             options: The other values that the template gets.
 
         Raises:
-            PromptError: The model has no template and the options bring none, or the template refuses the messages or
+            PromptError: Neither the model nor the options have a template, or the template rejects the messages or
                 takes too long.
         """
         return str(self._filled([self._filling(messages, options)])[0])
 
     def chat_text(self, messages: Sequence[Message], options: ChatOptions) -> ChatText:
-        """Fill the template as `chat` does, and find each message in the text.
+        """Fill the template like `chat`, and find each message in the text.
 
         Raises:
-            PromptError: As `chat`.
+            PromptError: See `chat`.
         """
         given = self._filling(messages, options)
         return chat_text(self._filled, given, self.reply_format(self._source(given) or ""))
 
     def raw_text(self, text: str) -> ChatText:
-        """A raw prompt, without messages: the text that the model writes after it is an answer, until a mark."""
+        """A raw prompt, without messages: the model's reply begins as an answer."""
         return ChatText(text, reply=replace(self.reply_format(), begin="answer"))
 
     def reply_format(self, template: str | None = None) -> ReplyFormat:
-        """The marks of replies.
+        """The format of replies.
 
         Args:
-            template: The source of the template that filled the prompt; None for the model's.
+            template: Source of the template that was filled for the prompt; None for the model's own.
         """
         source = self.template if template is None else template
         if (known := self._formats.get(source)) is None:
@@ -341,10 +341,10 @@ class Tokens:
         return given
 
     def _source(self, given: Filling) -> str | None:
-        """The template that is filled; None if code writes the prompts.
+        """Source of the template to fill; None if the prompts are written by code.
 
         Raises:
-            PromptError: There is none.
+            PromptError: There is no template.
         """
         if self._has_own_renderer:
             return None
@@ -358,7 +358,7 @@ class Tokens:
         return template
 
     def _filled(self, every: Sequence[Filling]) -> list[str | None]:
-        """The template filled with each of some values, None for those after the first that it refuses."""
+        """Fill the template with each of several sets of values; None for any but the first that it rejects."""
         given, *others = every
         if (template := self._source(given)) is None:
             return self._rendered(every)
@@ -380,7 +380,7 @@ class Tokens:
         return texts
 
     def _rendered(self, every: Sequence[Filling]) -> list[str | None]:
-        """The same by the code that fills the template."""
+        """See `_filled`; for prompts that are written by code instead of a template."""
         texts: list[str | None] = []
         for each in every:
             opened = each.opened
@@ -396,28 +396,28 @@ class Tokens:
 
     @property
     def _default_template(self) -> str | None:
-        """The template that the tokenizer's class brings: no class of transformers does since its version 4.44."""
+        """The default template of the tokenizer's class; classes of transformers have none since version 4.44."""
         default = getattr(self._fast, "default_chat_template", None)
         return default if isinstance(default, str) else None
 
     @property
     def _has_own_renderer(self) -> bool:
-        """True if code of mlx_lm or transformers fills the template, instead of a template of the model's files."""
+        """True if code in mlx_lm or transformers writes the prompts, instead of a template in the model's files."""
         return self._wrapper._chat_template is not None or self._overrides("apply_chat_template")
 
     def _overrides(self, method: str) -> bool:
-        """True if the tokenizer's class has its own method instead of that of transformers."""
+        """True if the tokenizer's class overrides a method of transformers' base class."""
         if isinstance(self._fast, PlainTokenizer):
             return False
-        from transformers import PreTrainedTokenizerBase  # imported before: it made the tokenizer
+        from transformers import PreTrainedTokenizerBase  # already imported, since it made the tokenizer
 
         return getattr(type(self._fast), method) is not getattr(PreTrainedTokenizerBase, method)
 
     def check(self, tokens: Sequence[int]) -> None:
-        """Refuse ids that the embedding has no row for; MLX would end the process or read garbage.
+        """Check that the embedding has a row for each id; otherwise MLX would end the process or read garbage.
 
         Raises:
-            PromptError: Naming the first such id.
+            PromptError: An id has no row; the message names the first.
         """
         for token in tokens:
             if not 0 <= token < self.vocabulary:
@@ -427,7 +427,7 @@ class Tokens:
                 )
 
     def _piece(self, token: int) -> str | bytes | None:
-        """A token as the tokenizer's files spell it; None if they have no such id."""
+        """A token as spelled in the tokenizer's files; None if they have no such id."""
         if token < 0:
             return None
         try:
@@ -441,7 +441,7 @@ class Tokens:
         if piece is None or isinstance(piece, bytes):
             return piece or b""
         text = self._decoded(token, piece)
-        if "�" in text:  # a part of a character, whose bytes no decoder gives out
+        if "�" in text:  # an unfinished character; decoders don't return its bytes
             if BYTE_PIECE.fullmatch(piece):
                 return bytes([int(piece[3:5], 16)])
             if all(char in _BYTE_OF for char in piece):
@@ -449,7 +449,7 @@ class Tokens:
         return text.encode("utf-8", "replace")
 
     def _decoder(self) -> Callable[[int, str], str]:
-        """A function from a token and its piece to its text within a text: at the ends decoders drop spaces."""
+        """Make a function that returns a token's text as in the middle of a text; decoders drop spaces at the ends."""
         backend = getattr(self._fast, "backend_tokenizer", None)
         decode: Callable[[list[Any]], str]
         if by_piece := isinstance(backend, Tokenizer) and not self._overrides("decode"):

@@ -1,11 +1,11 @@
-"""The commands that go into an engine, and the records that come out of it: a module for each subject.
+"""The commands that an engine receives and the records that it emits, with a module for each subject.
 
-Both are frozen msgspec Structs of plain values. The engine answers every command but `Cancel` with records; the last of
-them is one `Ended`, after a `Failure` if the command failed. Ids go beside them: `Sent` and `Received`. Everything that
-the screen shows, a subcommand prints and a recording keeps is a record. Units are in the names: `ms`
-milliseconds, `bytes` bytes, `bits` base-2, `logprob` natural logarithm, `tps` tokens a second.
+Both are frozen msgspec Structs of plain values. The engine answers every command except `Cancel` with records; the last
+one is `Ended`, after a `Failure` if the command failed. The envelopes `Sent` and `Received` add the command's id.
+Everything that the screen shows, a subcommand prints or a recording contains is a record. Names contain the units:
+`ms` milliseconds, `bytes` bytes, `bits` base-2 logarithm, `logprob` natural logarithm, `tps` tokens per second.
 
-A class below `Command` or `Record` in one of these modules can be sent or recorded: nothing else lists them.
+Every subclass of `Command` or `Record` in these modules can be sent or recorded; there is no other list of them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,6 @@ from engine.protocol.training import *
 _BASES = (Command, Inside, Interleavable, Look, Measure, OneProcess, Record, Stoppable)
 _CLASSES = [each for _, each in sorted(globals().items()) if isinstance(each, type) and each not in _BASES]
 COMMANDS: Mapping[str, type[Command]] = {each.kind: each for each in _CLASSES if issubclass(each, Command)}
-"""Every command by its kind."""
+"""All command classes by kind."""
 RECORDS: Mapping[str, type[Record]] = {each.__name__: each for each in _CLASSES if issubclass(each, Record)}
-"""Every record by its name."""
+"""All record classes by name."""

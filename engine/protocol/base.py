@@ -1,4 +1,4 @@
-"""The bases of commands and records, their envelopes, the records that end a command, and numbers in a record."""
+"""Base classes of commands and records, their envelopes, the records that end a command, and number types."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from msgspec import Meta, Struct
 # ---- numbers ---------------------------------------------------------------------------------------
 
 Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
-"""A number that is neither infinite nor NaN. A plain `float` may be: a model gives some tokens probability 0."""
+"""A number that is neither infinite nor NaN. A plain `float` may be infinite: the logprob of probability 0 is."""
 Count = Annotated[int, Meta(ge=-1)]
-"""An integer from 0 up, or -1 for none. A plain `int` may be lower, such as a difference."""
+"""An integer of at least 0, or -1 for none. A plain `int` may be any integer, such as a difference."""
 MOST_PACKED = 2 * 2**20
-"""Maximum size of the packed numbers in a recorded view of the model's inside, in bytes. The bundled model's attention
-takes 64 KiB at 512 tokens, that of 32 layers with 32 heads 2 MiB at 1,024."""
+"""Maximum size in bytes of packed numbers in a record. The bundled model's attention takes 64 KiB at 512 tokens; with
+32 layers of 32 heads it takes 2 MiB at 1,024."""
 Packed = Annotated[bytes, Meta(max_length=MOST_PACKED)]
-"""Bytes compressed with zlib, which are decompressed when they are read."""
+"""Bytes compressed with zlib; the reader decompresses them."""
 Width = Literal[16, 32]
 
 
@@ -44,7 +44,7 @@ class Floats(Struct, frozen=True):
         """One row along the last axis; empty if the array has no such row.
 
         Args:
-            index: One index for each axis but the last.
+            index: One index for each axis except the last.
         """
         if len(index) != len(self.shape) - 1:
             return ()
@@ -74,7 +74,7 @@ def floats(values: Iterable[float], shape: Sequence[int], bits: Width = 32) -> F
     """Pack numbers.
 
     Args:
-        values: The numbers in row-major order, as many as the shape has.
+        values: The numbers in row-major order; their count must fit the shape.
         shape: Shape of the array.
         bits: Size of each number, in bits.
     """
@@ -89,7 +89,7 @@ class Command(Struct, frozen=True, tag_field="command", tag=True):
     """Base of all commands."""
 
     kind: ClassVar[str]
-    """Name of the command's class, by which records refer to the command."""
+    """Name of the command's class; records refer to the command by it."""
     needs_model: ClassVar[bool] = True
     """True if the engine refuses the command while no model is loaded."""
     stoppable: ClassVar[bool] = False
@@ -98,8 +98,8 @@ class Command(Struct, frozen=True, tag_field="command", tag=True):
     """True if the engine may answer the command between the steps of a run: it needs no forward pass and doesn't change
     the session."""
     over_ranks: ClassVar[bool] = True
-    """True if the command works on a model that several processes compute. False for commands that need all arrays of
-    the model in one process."""
+    """True if the command also works for a model that several processes compute. False if it needs all arrays of the
+    model in one process."""
 
     def __init_subclass__(cls) -> None:
         cls.kind = cls.__name__
@@ -146,8 +146,7 @@ class Record(Struct, frozen=True, gc=False, tag_field="event", tag=True):
     """Base of the records that the engine emits, and of the user's marks on the tree."""
 
     lasting: ClassVar[bool] = True
-    """True if a replayed recording shows the record; False for progress and for answers that matter to the sender
-    alone."""
+    """True if a replayed recording shows the record; False for progress and for answers that only the sender needs."""
 
 
 class Received(Struct, frozen=True):
@@ -155,7 +154,7 @@ class Received(Struct, frozen=True):
 
     record: Record
     id: Count = 0
-    """Id of the command that the record answers; 0 if it answers none, such as one from the engine's idle time."""
+    """Id of the command that the record answers; 0 for none, such as for a record from the engine's idle time."""
 
 
 class Ended(Record, frozen=True):
@@ -167,20 +166,20 @@ class Ended(Record, frozen=True):
 
 
 class Failure(Record, frozen=True):
-    """A command failed. The session stays at the last node that it reached; a failed `Load` leaves no model, a failed
-    `Restore` perhaps no prompt."""
+    """A command failed. The session stays at the last node that it reached. After a failed `Load` there is no model;
+    after a failed `Restore` there may be no prompt."""
 
     command: str
     """`Command.kind` of the command."""
     message: str
     hint: str
     expected: bool = True
-    """False for a bug of the program itself; `trace` then holds the traceback."""
+    """False for a bug of the program itself; `trace` then contains the traceback."""
     trace: str = ""
     error: str = ""
     """Name of the exception's class in `engine.errors`; empty for a bug."""
     lost_rank: Count | None = None
-    """Rank whose process was lost, so that this engine can't compute over ranks any more; None if none was lost."""
+    """Rank that was lost, after which this engine can't compute over ranks any more; None if none was lost."""
 
 
 class Measuring(Record, frozen=True):

@@ -31,15 +31,15 @@ class LanePrompt(Struct, frozen=True):
 class StartBatch(OneProcess, frozen=True):
     """Start a batch and prefill its first lanes; the session doesn't change.
 
-    Answered by `BatchOpened`, and then as `AdvanceBatch`. An earlier batch ends.
+    Answered by `BatchOpened`, and then like `AdvanceBatch`. An earlier batch ends.
     """
 
     prompts: tuple[LanePrompt, ...]
     size: Count = 32
-    """Number of lanes that run at once; the others wait until one has ended, or in a static batch until all have."""
+    """Number of lanes that run at once; the others wait until one has ended, or all in a static batch."""
     static: bool = False
-    """True if lanes that ended keep their rows, and waiting lanes join only when all have ended. No effect if the lanes
-    run one after another."""
+    """True for a static batch: ended lanes keep their rows, and waiting lanes join only when all have ended. No effect
+    if the lanes run one after another."""
     steps: Count | None = None
     """Number of steps to take; None for all."""
 
@@ -56,7 +56,7 @@ class AdvanceBatch(OneProcess, frozen=True):
 
 
 class AddLanes(OneProcess, frozen=True):
-    """Add prompts to the batch, which begin as soon as rows are free; answered by `LanesAdded`."""
+    """Add prompts to the batch, which start as soon as rows are free; answered by `LanesAdded`."""
 
     interleavable: ClassVar[bool] = True
     prompts: tuple[LanePrompt, ...]
@@ -70,7 +70,7 @@ class RemoveLane(OneProcess, frozen=True):
 
 
 class CompareBatch(OneProcess, frozen=True):
-    """Run the prompt of each lane alone, once all have ended; lanes that were removed are left out.
+    """Run the prompt of each lane alone, after all have ended; removed lanes are left out.
 
     Answered by `Measuring` and `LaneCompared` records and one `BatchCompared`.
     """
@@ -79,13 +79,13 @@ class CompareBatch(OneProcess, frozen=True):
 class DrawMany(OneProcess, frozen=True):
     """Draw many continuations after a node, over one copy of its KV; the session doesn't change.
 
-    Answered by `DrawsCounted` and, for continuations of several tokens, then as `StartBatch`; an earlier batch then
-    ends. Draw k is the continuation that k re-rolls of each token give.
+    Answered by `DrawsCounted`. Continuations of several tokens then run as a batch: answered like `StartBatch`, and an
+    earlier batch ends. Draw k is the continuation after k re-rolls of each token.
     """
 
     count: Count
     node: Count | None = None
-    """Node that the continuations follow; None for the current one."""
+    """Node before the continuations; None for the current one."""
     tokens: Count = 1
     """Maximum number of tokens of each continuation; 1 needs only the logits after the node."""
     size: Count = 32
@@ -107,9 +107,9 @@ class LaneOpened(Struct, frozen=True):
     """Token ids of the prompt; empty for a draw of `DrawMany`."""
     seed: Count
     reroll: Count
-    """Re-roll count of all draws of the lane: draw k of one prompt is what k re-rolls of each token give."""
+    """Re-roll count of all draws of the lane: k for draw k of one prompt."""
     notes: tuple[str, ...] = ()
-    """Requests that could not be met."""
+    """Parts of the request that could not be met."""
     settings: tuple[str, ...] = ()
     """Settings that differ from the session's, except the seed, such as `temperature 0.7`."""
 
@@ -148,8 +148,8 @@ class LaneToken(Struct, frozen=True):
     kv: LaneKV | None
     """The lane's KV after the token ran; None if the token ended the lane and its row was dropped."""
     next: Distribution | None
-    """Distribution after the token; None if it ended the lane. Its `node` belongs to the lane's own tree, or to one
-    tree for all draws of `DrawMany`, not to the session's."""
+    """Distribution after the token; None if it ended the lane. Its `node` is not in the session's tree but in the
+    lane's own, or in a common tree for all draws of `DrawMany`."""
 
 
 class BatchTotals(Struct, frozen=True):
@@ -169,7 +169,7 @@ class BatchTotals(Struct, frozen=True):
     """Row-steps of decode in lanes that had ended."""
     prefill_ms: Finite = 0.0
     decode_ms: Finite = 0.0
-    """Time of decode, sampling and readings included."""
+    """Time of decode, including sampling and readings."""
 
     @property
     def ms(self) -> float:
@@ -184,12 +184,11 @@ class BatchOpened(Record, frozen=True):
     size: Count
     """Number of lanes that run at once; the others wait."""
     static: bool
-    """True if a static batch was requested, in which lanes that ended keep their rows until all have ended; no effect
-    if the lanes run one after another."""
+    """Same as in `StartBatch`."""
     node: Count | None = None
-    """The session's node that all lanes follow, and whose KV they share; None if each lane has a prompt of its own."""
+    """The session's node that all lanes continue, sharing its KV; None if each lane has its own prompt."""
     note: str = ""
-    """Reason that the lanes run one after another, or how their numbers differ; empty for neither."""
+    """Reason why the lanes run one after another, or how their numbers differ; otherwise empty."""
 
 
 class LanesAdded(Record, frozen=True):
@@ -211,7 +210,7 @@ class LanesPrefilled(Record, frozen=True):
 
     lanes: tuple[Count, ...]
     done: Count
-    """Number of columns that ran so far, out of `columns`."""
+    """Number of columns that have run so far, out of `columns`."""
     columns: Count
     """Length of the longest of these prompts, or the sum of all if the lanes run one after another."""
     tokens: Count
@@ -241,7 +240,7 @@ class BatchStep(Record, frozen=True):
     """Rows of the forward pass, including those of ended lanes; 0 if no lane was left to run."""
     forward_ms: Finite
     ms: Finite
-    """Time of the step, sampling and readings included."""
+    """Time of the step, including sampling and readings."""
     totals: BatchTotals
 
 
@@ -264,7 +263,7 @@ class BatchEnded(Record, frozen=True):
 
 
 class LaneDifference(Struct, frozen=True):
-    """The first token in which a lane differs from its prompt run alone."""
+    """The first token that differs between a lane and its prompt run alone."""
 
     index: Count
     """Index among the decoded tokens, from 0."""
@@ -290,7 +289,7 @@ class LaneCompared(Record, frozen=True):
     largest: Finite
     """Largest difference of a candidate's logprob, up to the first different token."""
     rounding: Finite
-    """Largest change of that difference by rounding in both runs: twice the rounding of a logit."""
+    """Largest difference that rounding in both runs can explain: twice the rounding of a logit."""
     ms: Finite
     """Time of the whole run alone."""
 
@@ -304,7 +303,7 @@ class BatchCompared(Record, frozen=True):
     """Time of a batch and time of its prompts one after another, both measured in this process."""
 
     lanes: Count
-    """Number of lanes, without those removed."""
+    """Number of lanes, without removed ones."""
     tokens: Count
     """Number of tokens that these lanes decoded in the batch."""
     together_ms: Finite
@@ -338,7 +337,7 @@ class DrawsCounted(Record, frozen=True):
     """Number of draws of tokens that are not listed."""
     others_prob: Finite
     chi_square: Finite
-    """Pearson's chi-square, over the cells of five or more expected draws and one cell of all others."""
+    """Pearson's chi-square, over the cells with at least five expected draws and one cell for all others."""
     degrees: Count
     """Degrees of freedom; 0 if there is only one cell."""
     p_value: Finite
@@ -387,7 +386,7 @@ class Beam(Struct, frozen=True):
     total_logprob: float
     """Sum of the logprobs of all tokens since the search began."""
     score: float
-    """`total_logprob / length ** length_penalty`."""
+    """Equal to `total_logprob / length ** length_penalty`."""
     length: Count
     """Number of tokens since the search began."""
 
@@ -407,7 +406,7 @@ class Hypothesis(Struct, frozen=True):
     length: Count
     reason: Literal["eos", "length"]
     end: str = ""
-    """Name of the end-of-sequence token, empty if there is none: a model may have several, which end the same text."""
+    """Name of the end-of-sequence token, since a model may have several; empty if there is none."""
 
 
 class BeamOpened(Record, frozen=True):
@@ -419,9 +418,9 @@ class BeamOpened(Record, frozen=True):
     length_penalty: Finite
     early_stopping: bool
     max_tokens: Count
-    """Maximum number of tokens: the requested one, or fewer if the context window ends before."""
+    """Maximum number of tokens: as requested, or fewer if the context window ends before."""
     note: str = ""
-    """Reason that the beams run one after another; empty if they run at once."""
+    """Reason why the beams run one after another; empty if they run at once."""
 
 
 class BeamStep(Record, frozen=True):
@@ -430,13 +429,13 @@ class BeamStep(Record, frozen=True):
     step: Count
     """Number of the step, from 1."""
     live: tuple[Beam, ...]
-    """Live beams, best first; empty at the maximum of tokens, and while only greedy decoding continues."""
+    """Live beams, best first; empty at the maximum number of tokens, and while only greedy decoding continues."""
     pruned: tuple[Beam, ...]
-    """Beams of the step before that no live beam or hypothesis extends."""
+    """Beams of the previous step that no live beam or hypothesis extends."""
     finished: tuple[Hypothesis, ...]
     """Best hypotheses so far, best first; at most as many as the width."""
     greedy: Beam | None
-    """Last token of greedy decoding, with `place` -1 unless it is a live beam; None if it ended in an earlier step."""
+    """Last token of greedy decoding, with `place` -1 unless it is a live beam; None after greedy decoding has ended."""
     rows: Count
     """Number of sequences that the model ran for the next step."""
     ms: Finite
@@ -445,18 +444,18 @@ class BeamStep(Record, frozen=True):
 
 
 class BeamEnded(Record, frozen=True):
-    """A beam search is over."""
+    """A beam search has ended."""
 
     ranking: tuple[Hypothesis, ...]
     """Hypotheses, best score first."""
     greedy: Hypothesis
-    """Result of greedy decoding; it has the same node as the hypothesis of the ranking with the same tokens, if any."""
+    """Result of greedy decoding; if a hypothesis of the ranking has the same tokens, both have the same node."""
     left: tuple[Beam, ...]
-    """Beams that were live when the search was over."""
+    """Beams that were live when the search ended."""
     steps: Count
     """Number of steps of the search; greedy decoding may have continued longer."""
     reason: Literal["finished", "length"]
-    """`finished` if there were enough hypotheses, or no live beam; `length` if the maximum of tokens was reached."""
+    """`finished` if there were enough hypotheses or no live beams; `length` at the maximum number of tokens."""
     ms: Finite
 
 
@@ -464,7 +463,7 @@ class BeamEnded(Record, frozen=True):
 
 
 class LoadDraft(OneProcess, frozen=True):
-    """Load a draft; answered by `DraftLoading` records and `DraftReady`, or by neither if it is loaded already."""
+    """Load a draft; answered by `DraftLoading` records and `DraftReady`, or by neither if it is already loaded."""
 
     stoppable: ClassVar[bool] = True
     settings: SpeculationSettings
@@ -483,16 +482,16 @@ class TakeRound(OneProcess, frozen=True):
 
 
 class RunRounds(OneProcess, frozen=True):
-    """Take rounds until a stop, a breakpoint or a cancel, all of which also hold inside a round."""
+    """Take rounds until a stop, a breakpoint or a cancel, any of which may end a round early."""
 
     stoppable: ClassVar[bool] = True
     settings: SpeculationSettings
     until: Breakpoints | None = None
     """Breakpoints in addition to the settings' own stops, as for `Run`."""
     over_sure: bool = False
-    """True to stop also if the next token is not sure, as for `Run`."""
+    """True to also stop if the next token is not sure, as for `Run`."""
     plain: Count = 0
-    """Number of plain steps to take first, to compare the rounds with."""
+    """Number of plain steps to take first, as a comparison for the rounds."""
 
 
 class VerifySpeculation(OneProcess, frozen=True):
@@ -500,7 +499,7 @@ class VerifySpeculation(OneProcess, frozen=True):
 
     stoppable: ClassVar[bool] = True
     node: Count
-    """Node before the first token, on the path to the current node, which is the last one that is compared."""
+    """Node before the first token to decode, on the path to the current node, which is the last one compared."""
 
 
 DraftFate = Literal["drafted", "accepted", "refused", "unseen"]
@@ -531,18 +530,18 @@ class DraftReady(Record, frozen=True):
 
 
 class AcceptanceRates(Struct, frozen=True):
-    """The probability that a drafted token is accepted, before it is drawn, by three rules.
+    """The probability, before the draw, that a drafted token is accepted, for three acceptance rules.
 
     Each is computed from the two distributions after the same path, without another forward pass. All are equal if the
     draft has no probabilities. See `engine.decoding.speculation`.
     """
 
     position_draw: Finite
-    """The rule in force: both draw with the random number of the position; accept if both draw the same token."""
+    """The rule in use: both models draw with the same random number; accept if both draw the same token."""
     rejection: Finite
     """Accept with probability min(1, p/q), else draw from the residual (Leviathan et al. 2023)."""
     match: Finite
-    """Draft and target each draw a token; accept if both are equal (mlx_lm)."""
+    """Both models draw independently; accept if both draw the same token (mlx_lm)."""
 
 
 class DraftToken(Struct, frozen=True):
@@ -554,9 +553,9 @@ class DraftToken(Struct, frozen=True):
     raw: bytes
     fate: DraftFate
     draft_prob: Finite | None = None
-    """Probability in the draft's distribution, after the sampler; None if the draft has no probabilities."""
+    """Probability in the draft's distribution after the sampler; None if the draft has no probabilities."""
     target_prob: Finite | None = None
-    """Probability of the token in the session's sampler; None if the token was not evaluated."""
+    """Probability in the session's distribution after the sampler; None if the token was not evaluated."""
     rank: Count | None = None
     """Rank by the model's own logits, 1 for the most probable; None if the token was not evaluated."""
     rates: AcceptanceRates | None = None
@@ -582,27 +581,27 @@ class DraftRound(Record, frozen=True):
     node: Count
     """Node at which the round began."""
     end: Count
-    """Node of the last token taken; equal to `node` while none is."""
+    """Node of the last token taken; equal to `node` before a token is taken."""
     stage: RoundStage
     settings: SpeculationSettings
     first: Count
     """Id of the token that the sampler had picked after `node` before the round began."""
     first_text: str
     drafts: tuple[DraftToken, ...]
-    """Drafted tokens; empty if there are none, so that the round is a plain step."""
+    """Drafted tokens; if there are none, the round is a plain step."""
     instead: TakenInstead | None
     """Token that was taken instead of the refused one; None if none was refused."""
     matched: Count
-    """Number of last tokens of the text that a lookup found earlier in it; 0 for models."""
+    """Number of tokens at the end of the text that a lookup found earlier in it; 0 for draft models."""
     taken: Count
     """Number of tokens that the round added: the first and the accepted ones."""
     verified: Count
-    """Number of tokens in the verifying forward pass, the first one included; 0 before it ran."""
+    """Number of tokens in the verifying forward pass, including the first one; 0 before it ran."""
     draft_ms: Finite
     verify_ms: Finite
-    """Time of that forward pass, and of the sampler at each token up to the first refused one."""
+    """Time of the verifying forward pass, and of the sampler at each token up to the first refused one."""
     take_ms: Finite
-    """Time for nodes, records and readings of the tokens taken, and for removing the others' KV."""
+    """Time to make nodes, records and readings of the tokens taken, and to remove the KV of the others."""
     ms: Finite
     """Time of the whole round, without `rates_ms`."""
     rates_ms: Finite
@@ -610,26 +609,26 @@ class DraftRound(Record, frozen=True):
     stalled_ms: Finite
     """Time of garbage collection and of drawing the screen during the round, not included in `ms`."""
     note: str = ""
-    """Reason that verification costs more with these caches; empty if it does not."""
+    """Reason why verification costs more with these caches; empty if it doesn't."""
 
 
 class SpeculationVerified(Record, frozen=True):
     """A part of the text was decoded again by plain steps, in separate caches."""
 
     begin: Count
-    """Node before the first token; the end of the last prompt if that comes after the requested node."""
+    """Node before the first token: the requested one, or the end of the last prompt if that comes later."""
     end: Count
     """Last node of the part."""
     tokens: Count
-    """Number of tokens of the part, up to the first different one; `chosen` ones are included."""
+    """Number of tokens of the part, up to the first different one and including `chosen`."""
     chosen: Count
-    """Number of those that no sampler took, such as chosen or inserted ones: they run, but are not compared."""
+    """Number of tokens not taken by the sampler, such as chosen or inserted ones: they run, but are not compared."""
     differs: Count | None
-    """First node with another token than a plain step takes; None if all are equal."""
+    """First node where a plain step takes another token; None if all are equal."""
     plain: Count | None
-    """Id of the token that a plain step takes there; None if all are equal."""
+    """Id of the token that a plain step takes at `differs`; None if all are equal."""
     plain_text: str
     difference: float
-    """Largest absolute difference of the logits, over the compared nodes whose logits are kept."""
+    """Largest absolute difference of the logits, over the compared nodes with cached logits."""
     plain_ms: Finite
-    """Median time of a plain step here, forward pass and sampler."""
+    """Median time of these plain steps, forward pass and sampler."""

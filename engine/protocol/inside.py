@@ -17,19 +17,19 @@ from engine.protocol.measuring import Role
 
 
 class Inside(OneProcess, frozen=True):
-    """Base of the commands that look inside the model; the session's current node and its tree don't change."""
+    """Base of the commands that look inside the model, without changing the session's current node or its tree."""
 
 
 class Look(Inside, frozen=True, kw_only=True):
     """Base of the commands that can look inside the session's model or the second model (`OpenLockstep`)."""
 
     second: bool = False
-    """True to look inside the second model, along the session's path, instead of the session's model."""
+    """True to look inside the second model along the session's path, instead of the session's model."""
 
 
 Scope = Literal["token", "context"]
-"""Tokens that go through the changed model. `token`: the node's token alone, after the KV of the unchanged model.
-`context`: the path, all of it or from a given position."""
+"""Tokens that run through the changed model. `token`: only the node's token, with the KV of the unchanged model.
+`context`: the path, completely or from a given position."""
 CheckName = Literal[
     "forward", "session", "attention", "rows", "lens", "parts", "scores", "weights", "experts", "keys",
     "single", "same", "restored", "derivative", "swaps", "complete", "zero",
@@ -37,24 +37,24 @@ CheckName = Literal[
 
 
 class Check(Struct, frozen=True):
-    """A comparison of a view's result with what the model itself computes.
+    """A comparison of a view's result with the model's own computation. Each name stands for the two compared values:
 
     - `forward`: the logits of the tapped forward pass and of a plain one; equal, or within rounding for gradients and
       for positions of a whole path.
-    - `session`: the logits computed again, and those that the session computed for the same token; relative.
+    - `session`: the recomputed logits, and those that the session computed for the same token; relative.
     - `attention`: the values under the recomputed weights, and the output of the model's attention; relative.
     - `rows`: the sum of each row of weights (with its sink), and 1.
     - `lens`: the lens of the last layer, and the logits; relative.
     - `parts`: the sum of all contributions, and the logits; relative.
     - `scores`: the sums of all writers' shares, and a head's scores; relative.
-    - `weights`: the softmax of these sums, and the head's own weights.
+    - `weights`: the softmax of the sums in `scores`, and the head's own weights.
     - `experts`: the weighted sum of the experts' outputs, and the output of the mixture; relative.
     - `keys`: the number of keys that an attention saw with a position changed, and without.
     - `single`: one of several interventions in a batch, and the same one alone; relative.
     - `same`: the effect of activations before the first difference of two paths, and 0.
     - `restored`: the effect of the last layer's activation at the last position, and the whole effect.
     - `derivative`: the gradient along two directions, and finite differences; relative to the gradient's length.
-    - `swaps`: the change of the logit by another token where the gradient is next to 0; relative.
+    - `swaps`: the change of the logit by another token at a position with a gradient of almost 0, and 0; relative.
     - `complete`: the sum of integrated gradients, and the difference between text and baseline; relative.
     - `zero`: the logits with a direction added at strength 0, and those of the model itself.
     """
@@ -64,7 +64,7 @@ class Check(Struct, frozen=True):
     """Largest difference; infinite if it could not be computed."""
     bound: Finite
     where: str = ""
-    """Place of the largest difference, such as `layer 3`, or a remark on it, such as why it is infinite."""
+    """Place of the largest difference, such as `layer 3`, or a remark, such as the reason why it is infinite."""
 
     @property
     def passed(self) -> bool:
@@ -77,9 +77,9 @@ class CaptureFacts(Struct, frozen=True):
 
     checks: tuple[Check, ...]
     ms: Finite
-    """Time of the view's computation, in milliseconds."""
+    """Time of the view's computation."""
     step_ms: Finite
-    """Time of a plain forward pass of the same tokens, or of the last one, for comparison; in milliseconds."""
+    """Time of a plain forward pass of the same tokens, or of the last one, for comparison."""
     family: str
     """Architecture of the model, named in the message of a failed check."""
     note: str = ""
@@ -89,7 +89,7 @@ class CaptureFacts(Struct, frozen=True):
 
     @property
     def failed(self) -> Check | None:
-        """The first failed check, whose view is not shown; None if all checks passed."""
+        """The first failed check, because of which the view is not shown; None if all passed."""
         for check in self.checks:
             if not check.passed:
                 return check
@@ -108,7 +108,7 @@ class ReadLens(Look, frozen=True):
     top: Count = 3
     """Number of most probable tokens in each cell."""
     followed: tuple[Count, ...] = ()
-    """Ids of tokens whose probability and rank are read in each cell."""
+    """Ids of tokens to read the probability and rank of in each cell."""
 
 
 class LensToken(Struct, frozen=True):
@@ -120,27 +120,27 @@ class LensToken(Struct, frozen=True):
 
 
 class LensCell(Struct, frozen=True):
-    """Prediction from the residual stream after one layer, at one position, by the model's final norm and head."""
+    """Prediction by the model's final norm and head from the residual stream after one layer, at one position."""
 
     top: tuple[LensToken, ...]
     """Most probable tokens, best first."""
     entropy_bits: Finite
     final_rank: Count
-    """Rank in this cell of the token that the model's logits rank first, from 1."""
+    """Rank in this cell, from 1, of the model's most probable token."""
     followed: tuple[Finite, ...] = ()
     """Probability of each followed token."""
     followed_ranks: tuple[Count, ...] = ()
 
 
 class LensColumn(Struct, frozen=True):
-    """Cells of one position: one for the embedding, then one for each layer."""
+    """Cells of one position: for the embedding, then for each layer."""
 
     node: Count
     cells: tuple[LensCell, ...]
 
     @property
     def leads_from(self) -> int:
-        """Index of the first cell from which on the final token is ranked first."""
+        """Index of the first cell from which on the model's most probable token stays ranked first."""
         late = [index for index, cell in enumerate(self.cells) if cell.final_rank != 1]
         return late[-1] + 1 if late else 0
 
@@ -148,12 +148,12 @@ class LensColumn(Struct, frozen=True):
 class LensRead(Record, frozen=True):
     """The logit lens (nostalgebraist 2020): final norm and head over the residual stream after each layer.
 
-    Early layers were not trained to be read by the final norm and head, so their predictions are rough.
+    The final norm and head were not trained to read early layers, so those predictions are rough.
     """
 
     node: Count
     columns: tuple[LensColumn, ...]
-    """Columns of the last positions of the path up to the node; empty if the check `lens` could not be made."""
+    """Columns of the last positions on the path to the node; empty if the check `lens` could not be made."""
     followed: tuple[Count, ...]
     facts: CaptureFacts
 
@@ -169,11 +169,14 @@ class ReadAttention(Look, frozen=True):
 
 
 TRIANGLE_TOKENS = 2048
-"""Largest number of tokens of a path whose triangle is read: 4 MiB of weights of 16 bits."""
+"""Largest number of tokens of a path for `ReadTriangle`: 4 MiB of 16-bit weights."""
 
 
 class ReadTriangle(Look, frozen=True):
-    """Read the weights of one head at each token of a path; answered by `Measuring` records and a `TriangleRead`."""
+    """Read one head's attention weights at each token of a path.
+
+    Answered by `Measuring` records and a `TriangleRead`.
+    """
 
     node: Count
     """Last token of the path, which has at most `TRIANGLE_TOKENS` tokens."""
@@ -186,7 +189,7 @@ class ReadTriangle(Look, frozen=True):
 HALF_TOKENS = 512
 """Largest number of tokens in one half of a repeated text."""
 MOST_TEXTS = 100
-"""Largest number of repeated texts over which heads are scored."""
+"""Largest number of repeated texts to score heads over."""
 
 
 class RepeatedTexts(Struct, frozen=True):
@@ -215,7 +218,7 @@ class AttentionLayer(Struct, frozen=True):
     layer: Count
     kind: Literal["fused", "quantized", "softmax"]
     """Code that computes the attention. `fused`: MLX's. `quantized`: mlx_lm's, for a quantized cache. `softmax`: the
-    model's own, whose weights were read as it computed them."""
+    model's own; its weights were read at its softmax."""
     kv_heads: Count
     """Number of heads of keys and values; 0 if unknown."""
     weights: Floats
@@ -235,7 +238,7 @@ class AttentionLayer(Struct, frozen=True):
 
         Args:
             head: Index of the head, from 0.
-            tokens: Number of tokens of the path, this one included.
+            tokens: Number of tokens of the path, including this one.
         """
         row: tuple[float, ...] = ()
         if 0 <= head < self.heads:
@@ -250,9 +253,9 @@ class AttentionRead(Record, frozen=True):
 
     node: Count
     tokens: Count
-    """Number of tokens of the path, this one included."""
+    """Number of tokens of the path, including this one."""
     layers: tuple[AttentionLayer, ...]
-    """Attentions whose weights are known; several for a layer that has several, or that runs more than once."""
+    """Attentions with known weights; a layer occurs repeatedly if it has several attentions or runs more than once."""
     depth: Count
     """Number of layers of the model."""
     missing: tuple[str, ...]
@@ -278,9 +281,8 @@ class TriangleRead(Record, frozen=True):
     tokens: Count
     """Number of tokens of the path."""
     weights: Floats
-    """Rows of all tokens, one after another. The row of a token has its weights on the tokens up to itself; the causal
-    mask hides later ones. Exactly 0 means that a window or a mask hides the token; a weight too small for 16 bits is
-    6e-8."""
+    """Rows of all tokens, one after another; the row of a token has its weights on the tokens up to itself. Exactly 0
+    means that a window or a mask hides the token; a weight too small for 16 bits is given as 6e-8."""
     sinks: Floats
     """Share of each row that goes to the head's sink; of length 0 without sinks."""
     facts: CaptureFacts
@@ -302,30 +304,30 @@ class TriangleRead(Record, frozen=True):
 
 
 class HeadScore(Struct, frozen=True):
-    """Scores of one head, each a mean over the tokens that it is about, in a path or in repeated texts.
+    """Scores of one head, each a mean over the relevant tokens of a path or of repeated texts.
 
-    All but the entropy are shares of the attention, 0 to 1. Over repeated texts of twice n tokens they are defined as
-    in ARENA's exercises; TransformerLens's `head_detector` averages over all tokens of a text instead.
+    All except the entropy are shares of the attention, from 0 to 1. Over repeated texts of 2n tokens they are defined
+    as in ARENA's exercises; TransformerLens's `head_detector` averages over all tokens of a text instead.
     """
 
     layer: Count
     head: Count
     previous: Finite
-    """Attention to the token right before, from each token but the first (a previous-token head: Elhage et al. 2021).
-    Over repeated texts only from the tokens 2 to n + 1, counted from 1, to leave out what the repetition adds."""
+    """Attention to the previous token, from each token except the first (a previous-token head: Elhage et al. 2021).
+    Over repeated texts only from the tokens 2 to n + 1, counted from 1, to exclude effects of the repetition."""
     induction: Finite | None
-    """Attention to the tokens that followed earlier occurrences of the same token, from each token that has any: the
-    prefix matching score of Olsson et al. 2022, here over the text itself instead of a random text repeated. A token
-    that repeats the one right before it doesn't count itself. None if `HeadsScored.repeats` is 0. Over repeated texts:
-    attention from the tokens of the second half to the one that followed n tokens before."""
+    """Attention to the tokens after earlier occurrences of the same token, from each token that has earlier
+    occurrences: the prefix matching score of Olsson et al. 2022, but over the text itself instead of repeated random
+    tokens. A token that repeats the previous one doesn't count itself. None if `HeadsScored.repeats` is 0. Over
+    repeated texts: attention from the tokens of the second half to the token n - 1 before."""
     first: Finite
-    """Attention to the path's first token, from each token but the first (an attention sink: Xiao et al. 2023)."""
+    """Attention to the path's first token, from each token except the first (an attention sink: Xiao et al. 2023)."""
     entropy_bits: Finite
-    """Entropy of a row, its sink's share as one more outcome: 3 bits are as wide as equal attention to 8 tokens."""
+    """Entropy of a row, with the sink's share as one more outcome; equal attention to 8 tokens has 3 bits."""
     duplicate: Finite | None = None
     """Attention to earlier occurrences of the same token, from each token that has any (a duplicate-token head: Wang et
     al. 2022). None if no token of the path occurs again. Over repeated texts: attention from the tokens of the second
-    half to the one n tokens before."""
+    half to the token n before."""
 
 
 class HeadsScored(Record, frozen=True):
@@ -338,8 +340,8 @@ class HeadsScored(Record, frozen=True):
     heads: tuple[HeadScore, ...]
     """Scores by layer and head, without heads whose keys have unknown positions."""
     repeats: Count
-    """Number of tokens that the induction score is about: those that also occur two or more places earlier in the path.
-    Over repeated texts: the tokens of all second halves."""
+    """Number of tokens in the mean of the induction score: those that also occur at least two positions earlier in the
+    path. Over repeated texts: the tokens of all second halves."""
     facts: CaptureFacts
     texts: RepeatedTexts | None = None
     """Repeated texts that the heads were scored over; None for the path."""
@@ -349,7 +351,7 @@ class HeadsScored(Record, frozen=True):
 
 
 class Attribute(Look, frozen=True):
-    """Decompose a logit into what embedding, attentions, heads and MLPs add to it; answered by `AttributionRead`."""
+    """Decompose a logit into contributions of embedding, attentions, heads and MLPs; answered by `AttributionRead`."""
 
     node: Count
     """Node after which the tokens are predicted."""
@@ -358,9 +360,8 @@ class Attribute(Look, frozen=True):
 
 
 WriterKind = Literal["embedding", "attention", "mlp", "recurrence", "other", "residual", "layer", "constant"]
-"""Kind of a part that writes to the residual stream. `residual`: what a layer does to the stream itself, such as
-scaling it. `layer`: a layer as a whole, if its parts can't be separated. `constant`: what the final norm and
-head add to any stream, their biases."""
+"""Kind of a part that writes to the residual stream. `residual`: a layer's own operation on the stream, such as scaling
+it. `layer`: a whole layer, if its parts can't be separated. `constant`: the biases of the final norm and head."""
 
 
 class AttributedToken(Struct, frozen=True):
@@ -385,13 +386,13 @@ class Contribution(Struct, frozen=True):
     layer: Count | None
     """Index of the layer, from 0; None for the embedding and the constant."""
     name: str
-    """Attribute of the layer that holds the module; empty if there is none."""
+    """Name of the module in its layer; empty if there is none."""
     logits: tuple[float, ...]
-    """Contribution to the logit of each token; that of an attention includes its heads."""
+    """Contribution to the logit of each token, for an attention including its heads."""
     heads: Floats = Floats((0, 0), b"")
     """Contribution of each head of an attention, shape (heads, tokens); no rows if they can't be separated."""
     rest: tuple[Finite, ...] = ()
-    """Contribution of an attention to each token without any head, such as its bias: heads and rest sum to `logits`."""
+    """Part of an attention's contribution that comes from no head, such as its bias: heads and rest sum to `logits`."""
 
     def head(self, index: int) -> tuple[float, ...]:
         """Contribution of a head to the logit of each token; empty if the heads can't be separated.
@@ -415,11 +416,11 @@ class AttributionRead(Record, frozen=True):
     softcap: bool
     """True if the model applies a softcap (tanh) to its logits: the contributions are to the logits before it."""
     notes: tuple[str, ...]
-    """Sentences, one for each kind of part that could not be separated, with the layers."""
+    """A sentence for each kind of part that could not be separated, with the layers."""
     facts: CaptureFacts
 
     def bar(self, logits: Sequence[float]) -> float:
-        """One number for contributions to each token: that to the only one, or to the first minus that to the second.
+        """The contribution to the only token, or the contribution to the first minus that to the second.
 
         Args:
             logits: Contribution to each token, as in `Contribution`.
@@ -447,27 +448,25 @@ class ReadScore(Look, frozen=True):
     """Decompose the attention scores of one head at one token; answered by `Measuring` records and a `ScoreRead`."""
 
     node: Count
-    """Token that attends, with its query."""
+    """Node of the token that attends, with its query."""
     layer: Count | None = None
-    """Index of the layer, from 0. None for that of the head with the largest weight on one token that is neither the
-    first nor one of the last two; heads of the first layer come last."""
+    """Index of the layer, from 0. None for the layer of the head with the largest weight on a token that is neither the
+    first nor one of the last two; heads of the first layer are considered last."""
     head: Count | None = None
     """Index of the head, from 0; None for the one with the largest such weight."""
     keys: tuple[Count, ...] = ()
-    """Positions in the path, from 0, of keys to keep whatever their weights; at most `MOST_KEYS`."""
+    """Positions in the path, from 0, of keys to include whatever their weights; at most `MOST_KEYS`."""
 
 
 class ScoreWriter(Struct, frozen=True):
     """A part of the model that wrote to the residual stream before the layer."""
 
     kind: WriterKind
-    """Kind of the writer. `constant`: what the layer makes of a stream of zeros, such as the biases of queries and
-    keys."""
+    """Kind of the writer. `constant`: the layer's queries and keys for a stream of zeros, such as biases."""
     layer: Count | None
     """Index of the writer's layer, from 0; None for the embedding and the constant."""
     name: str
-    """Attribute of the layer that holds the module, with ` without its heads` for the rest of an attention; empty if
-    there is none."""
+    """Name of the module in its layer, with ` without its heads` for the rest of an attention; empty if none."""
     head: Count | None = None
     """Index of the head, from 0; None if the writer is not a single head."""
 
@@ -482,31 +481,32 @@ class ScoreRead(Record, frozen=True):
     layer: Count
     head: Count
     tokens: Count
-    """Number of tokens of the path, the one that attends included."""
+    """Number of tokens of the path, including the one that attends."""
     visible: Count
     """Number of keys that the head sees."""
     keys: tuple[Count, ...]
-    """Positions in the path of the kept keys: the first, the last ones, the heaviest, and those in the command."""
+    """Positions in the path of the listed keys: the first one, the last ones, those with the largest weights, and those
+    in the command."""
     scores: Floats
-    """Score of each kept key."""
+    """Score of each listed key."""
     weights: Floats
-    """Attention weight of the head on each kept key."""
+    """Attention weight of the head on each listed key."""
     writers: tuple[ScoreWriter, ...]
     by_key: Floats
-    """Scores of each writer's part of the key with the whole query, shape (writers, keys). They sum to `scores`."""
+    """Scores of each writer's part of the key with the whole query, shape (writers, keys); they sum to `scores`."""
     by_query: Floats
-    """Scores of each writer's part of the query with the whole key, shape (writers, keys). They sum to `scores`."""
+    """Scores of each writer's part of the query with the whole key, shape (writers, keys); they sum to `scores`."""
     pairs: tuple[tuple[Count, Count], ...]
-    """Pairs of a writer of the query and one of the key, as indices into `writers`: those whose score at some key
-    differs most from its mean over the keys. Empty if the scores can't be decomposed by pairs."""
+    """Pairs of a query's writer and a key's writer, as indices into `writers`: those with the largest deviation of a
+    score from the mean over the keys. Empty if the scores can't be decomposed by pairs."""
     pair_scores: Floats
-    """Score of each pair at each kept key, shape (pairs, keys)."""
+    """Score of each pair at each listed key, shape (pairs, keys)."""
     depth: Count
     """Number of layers of the model."""
     softcap: bool
     """True if the model applies a softcap (tanh) to its scores before the softmax."""
     notes: tuple[str, ...]
-    """Sentences on what was not separated, such as the heads of some layers."""
+    """Sentences on parts that were not separated, such as the heads of some layers."""
     facts: CaptureFacts
 
     @property
@@ -522,16 +522,16 @@ GradientMethod = Literal["input", "integrated"]
 """`input`: gradient x input. `integrated`: integrated gradients."""
 GradientBaseline = Literal["mean", "first", "token", "zero"]
 """Vector of every token at the baseline: the mean of all embeddings, the embedding of the path's first token or of a
-given token, or zeros. Norms divide by next to nothing near zero, so the integral needs most steps there."""
+given token, or zeros. The integral needs most steps with zeros, near which norms divide by almost nothing."""
 
 
 class ReadGradients(Look, frozen=True):
-    """Ask which tokens a logit depends on; answered by `Measuring` records and a `GradientsRead`."""
+    """Attribute a logit to the tokens of the context; answered by `Measuring` records and a `GradientsRead`."""
 
     node: Count
     """Node after which the tokens are predicted."""
     token: Count | None = None
-    """Id of the token whose logit is attributed, such as the one taken next; None for the most probable one."""
+    """Id of the token whose logit is attributed, such as the next token of the path; None for the most probable one."""
     other: Count | None = None
     """Id of a token whose logit is subtracted; None for none."""
     method: GradientMethod = "input"
@@ -540,10 +540,10 @@ class ReadGradients(Look, frozen=True):
     baseline_text: str = " the"
     """Text of the token for the baseline `token`; it must be a single token."""
     steps: Count = 32
-    """Number of steps from baseline to text, 1 to 512; it is tripled, within 512, until the shares are complete."""
+    """Number of steps from baseline to text, 1 to 512; it is tripled, up to 512, until the shares are complete."""
     held_experts: bool = False
-    """True to choose a mixture's experts everywhere as in the real text, which is a different function; for integrated
-    gradients only."""
+    """True to use the experts chosen for the real text at all steps, which is a different function; only for integrated
+    gradients."""
 
 
 class GradientToken(Struct, frozen=True):
@@ -570,7 +570,7 @@ class GradientsRead(Record, frozen=True):
     chooses: bool
     """True if the model chooses experts or keys by their scores: the function jumps where the choice changes."""
     first: Count
-    """Number of tokens of the path before those that have a share; their vectors are not varied."""
+    """Number of tokens at the beginning of the path without a share; their vectors are not varied."""
     shares: Floats
     """Shares in logits, shape (tokens,), from the token at position `first`."""
     value: Finite
@@ -578,18 +578,18 @@ class GradientsRead(Record, frozen=True):
     base_value: float
     """Value of the function for the baseline; 0 for gradient x input, which has no baseline."""
     tried: tuple[tuple[Count, float], ...]
-    """Numbers of steps that were tried, each with how far the shares were from complete, as a share of `reached`. The
-    last is the one that is shown. Empty for gradient x input."""
+    """The numbers of steps tried, each with the difference of `total` from `reached` as a share of `reached`. `shares`
+    are those of the last one. Empty for gradient x input."""
     flat: tuple[Count, ...]
-    """Positions in the path of tokens whose gradient is next to 0, though another token there moves the logit."""
+    """Positions in the path of tokens with a gradient of almost 0 although another token there moves the logit."""
     swapped: Count
-    """Number of tokens with a gradient next to 0 that were replaced by another token, as a test."""
+    """Number of tokens with a gradient of almost 0 that were replaced by another token, as a test."""
     rows: Count
     """Largest number of texts in one forward pass."""
     forwards: Count
-    """Number of texts that went through the model, with and without a derivative; not all runs of the checks count."""
+    """Number of texts that ran through the model, with and without a derivative; not all runs of the checks count."""
     notes: tuple[str, ...]
-    """Sentences on limits of the result, such as tokens that have no share."""
+    """Sentences on limits of the result, such as tokens without a share."""
     facts: CaptureFacts
 
     @property
@@ -609,7 +609,7 @@ class GradientsRead(Record, frozen=True):
 
     @property
     def steps(self) -> int:
-        """Number of steps of the shares that are shown; 0 for gradient x input."""
+        """Number of steps for `shares`; 0 for gradient x input."""
         return self.tried[-1][0] if self.tried else 0
 
     @property
@@ -621,27 +621,27 @@ class GradientsRead(Record, frozen=True):
 # ---- position embeddings ---------------------------------------------------------------------------
 
 PositionChange = Literal["token", "path", "mask"]
-"""Change of positions or of the mask. `token`: only this token gets another position, over the keys that the cache
-holds. `path`: every token of the path does, by the same number. `mask`: the positions are right, but every token of the
-path also sees those after it."""
+"""Change of positions or of the mask. `token`: only this token gets another position, with the keys in the cache
+unchanged. `path`: all tokens of the path are shifted by the same number. `mask`: the positions are right, but every
+token of the path also sees the tokens after it."""
 PositionWay = Literal["rotary", "learned", "own", "none"]
 """Use of positions in a model. `rotary`: queries and keys are rotated by an angle for each position (RoPE). `learned`:
-a table has a vector for each position, which is added to the token's. `own`: the model reads the offset and uses it in
+a learned vector for each position is added to the token's embedding. `own`: the model reads the offset and uses it in
 its own way. `none`: it never reads the offset."""
 
 
 class Rotation(Struct, frozen=True):
-    """Rotation of queries and keys in some layers, as the layers called it (RoPE, Su et al. 2021)."""
+    """Rotation of queries and keys (RoPE) in some layers, as called by the layers."""
 
     layers: tuple[Count, ...]
     dims: Count
     """Number of dimensions of a head that are rotated, in pairs."""
     base: Finite | None
-    """Theta: the slowest pair rotates by about 1 / base radians a token; None for a table of frequencies."""
+    """Theta: the slowest pair rotates by about 1 / base radians per token; None for a table of frequencies."""
     scale: Finite
     """Factor that positions are multiplied by."""
     offset: Count
-    """Position that the layers were given for the first token of the forward pass."""
+    """Position that the layers received for the first token of the forward pass."""
 
 
 class PositionUse(Struct, frozen=True):
@@ -651,12 +651,12 @@ class PositionUse(Struct, frozen=True):
     position: Count
     """Position of the token in the path: the offset of the cache before the token."""
     keys: Count
-    """Number of keys that the widest attention saw, the token's own included; 0 without attention."""
+    """Number of keys that the widest attention saw, including the token's own; 0 without attention."""
     rotations: tuple[Rotation, ...]
     unturned: tuple[Count, ...]
-    """Layers without rotation, in a model that has rotation in other layers."""
+    """Layers without rotation in a model with rotation in other layers."""
     table: Count
-    """Number of positions in a learned table; 0 without one."""
+    """Number of positions in the learned table; 0 without one."""
 
 
 class TokenShift(Struct, frozen=True):
@@ -681,7 +681,7 @@ class PositionTried(Record, frozen=True):
     use: PositionUse
     """Use of positions without the change."""
     tokens: tuple[TokenShift, ...]
-    """Most probable tokens before the change, best first, then those that are so only after it."""
+    """Most probable tokens before the change, best first, then those most probable only after it."""
     kl_bits: float
     """KL divergence of the predictions, KL(before || after)."""
     largest_change: float
@@ -691,31 +691,28 @@ class PositionTried(Record, frozen=True):
     later: Count
     """Number of later tokens that the node's token sees without the mask."""
     tokens_run: Count
-    """Number of tokens that went through the changed model."""
+    """Number of tokens that ran through the changed model."""
     facts: CaptureFacts
 
 
 class TryPosition(Look, frozen=True):
-    """Ask for the model's prediction at a wrong position, or without its causal mask.
-
-    Answered by `PositionTried`.
-    """
+    """Compute the model's prediction at a wrong position or without its causal mask; answered by `PositionTried`."""
 
     node: Count
     change: PositionChange = "token"
     offset: int = 0
-    """Number to add to the positions, at most 2**30 either way; unused for the mask."""
+    """Number to add to the positions, from -2**30 to 2**30; unused for the mask."""
     top: Count = 8
     """Number of most probable tokens to list, before and after the change."""
     until: Count | None = None
-    """Node further down the path, up to which tokens are seen without the mask; None for the token itself."""
+    """Later node of the path, up to which tokens are visible without the mask; None for `node`."""
 
 
 # ---- modules ---------------------------------------------------------------------------------------
 
 
 class ReadModules(Look, frozen=True):
-    """List the modules of the model by running one token on caches of its own; answered by `ModelModules`."""
+    """List the modules of the model by running one token on separate caches; answered by `ModelModules`."""
 
 
 NEITHER = "This model has neither experts nor recurrent layers."
@@ -731,7 +728,7 @@ class WeightArray(Struct, frozen=True):
     """One array of a module's weights."""
 
     name: str
-    """Attribute of the module that holds the array, such as `weight`, `bias` or `scales`."""
+    """Name of the array in its module, such as `weight`, `bias` or `scales`."""
     shape: tuple[Count, ...]
     """Shape of the array in use; for a packed weight, the unpacked shape."""
     dtype: str
@@ -745,21 +742,21 @@ class WeightArray(Struct, frozen=True):
 
 
 class HeadFacts(Struct, frozen=True):
-    """Heads of an attention, by its queries and keys in a step."""
+    """Heads of an attention, from the shapes of its queries and keys in a step."""
 
     heads: Count
     kv_heads: Count
-    """Number of KV heads, each shared by `heads / kv_heads` heads. If the model computes its attention itself, this and
-    both sizes are 0."""
+    """Number of KV heads, each shared by `heads / kv_heads` heads. If the model computes its attention with its own
+    code, this and both sizes are 0."""
     key_size: Count
     value_size: Count
     window: Count | None = None
-    """Number of tokens that the attention can look back at; None if its cache has no limit."""
+    """Number of tokens that the attention can see; None if its cache has no limit."""
     sinks: bool = False
 
 
 class RopeFacts(Struct, frozen=True):
-    """Rotary positions (RoPE, Su et al. 2021), as they were computed."""
+    """Rotary positions (RoPE), as computed in a step; see Su et al. 2021."""
 
     dims: Count
     """Number of dimensions of each head that are rotated, in pairs."""
@@ -770,11 +767,11 @@ class RopeFacts(Struct, frozen=True):
     slowest: Finite | None
     """Number of tokens in which the slowest pair makes one turn; None if a pair never turns."""
     table: bool
-    """True if the frequencies come from a table, which stretches those of the base: Llama 3, YaRN and others."""
+    """True if the frequencies come from a table instead of the base alone: Llama 3, YaRN and others."""
 
 
 class NormFacts(Struct, frozen=True):
-    """A norm, as it was computed."""
+    """A norm, as computed in a step."""
 
     kind: str
     """`RMSNorm` or `LayerNorm`."""
@@ -782,7 +779,7 @@ class NormFacts(Struct, frozen=True):
 
 
 class MlpFacts(Struct, frozen=True):
-    """An MLP: the operation between its matrices, found by computing it again."""
+    """An MLP: the operation between its matrices, identified by computing it again."""
 
     inner: Count
     """Width between the matrices."""
@@ -792,35 +789,35 @@ class MlpFacts(Struct, frozen=True):
 
 
 class ExpertFacts(Struct, frozen=True):
-    """Numbers of experts in a mixture, as one token went through it."""
+    """Numbers of experts in a mixture, as used by one token."""
 
     experts: Count
     active: Count
-    """Number of experts that one token goes through."""
+    """Number of experts that one token uses."""
 
 
 class ModulePart(Struct, frozen=True):
     """One module of the model."""
 
     path: str
-    """Path in the model; in a block of layers, path below the layer: `self_attn.q_proj`, empty for the layer itself."""
+    """Path in the model; in a block of layers, the path within the layer: `self_attn.q_proj`, empty for the layer."""
     depth: Count
     """Number of listed modules that contain this one; 0 for a layer itself and outside the layers."""
     kind: str
     """Name of the module's class."""
     role: Role
     arrays: tuple[WeightArray, ...]
-    """Arrays of the module itself, without those of the modules in it."""
+    """Arrays of the module itself, without those of its submodules."""
     parameters: Count
-    """Number of parameters, with those of the modules in it; outside the layers, only the module's own."""
+    """Number of parameters, including submodules; outside the layers, only the module's own."""
     bytes: Count
     runs: Count
     """Number of calls in one forward pass of a token; 0 if the module itself is not called."""
     given: tuple[Count, ...] = ()
-    """Shape of the first array that the module was given for one token; empty if there was none."""
+    """Shape of the first input array for one token; empty if there is none."""
     returned: tuple[Count, ...] = ()
     reads: str = ""
-    """Input of a layer's direct part: `stream`, or the path of the part whose output it was given. The terms of a sum
+    """Input of a direct part of a layer: `stream`, or the path of the part that computed the input. The terms of a sum
     are joined by ` + `. Empty if unknown."""
     heads: HeadFacts | None = None
     rope: RopeFacts | None = None
@@ -830,7 +827,7 @@ class ModulePart(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Attribute that holds the module."""
+        """Name of the module in its parent."""
         return self.path.rpartition(".")[2]
 
 
@@ -846,15 +843,15 @@ class LayerSum(Struct, frozen=True):
 
 
 class LayerBlock(Struct, frozen=True):
-    """One entry for layers that are alike in all facts of this record."""
+    """Layers that are equal in all facts of this record."""
 
     layers: tuple[Count, ...]
     prefix: str
-    """Path that holds the layers: the path of a layer is `prefix.number`."""
+    """Path of the list of layers: the path of a layer is `prefix.number`."""
     parts: tuple[ModulePart, ...]
     """Modules of one of the layers; the first is the layer itself."""
     sums: tuple[LayerSum, ...]
-    """Sums found by comparing what the parts were given and returned; empty if these don't explain the layer."""
+    """Sums found by comparing the inputs and outputs of the parts; empty if they don't explain the layer."""
 
     @property
     def parameters(self) -> int:
@@ -868,7 +865,7 @@ class LayerBlock(Struct, frozen=True):
 
 
 class ModelModules(Record, frozen=True):
-    """Modules of the loaded model, in the order in which a token goes through them."""
+    """Modules of the loaded model, in the order in which they process a token."""
 
     model: str
     """Path of the loaded model, as in `ModelFacts`."""
@@ -881,9 +878,9 @@ class ModelModules(Record, frozen=True):
     """Layers, ordered by the first layer of each block; the layers of a block need not be adjacent."""
     after: tuple[ModulePart, ...]
     unused: tuple[ModulePart, ...]
-    """Modules with weights that are loaded, but that a token of text doesn't go through."""
+    """Modules with weights that are loaded but not used for a token of text."""
     head: str
-    """Path of the module that makes the logits, or of the embedding that the head is tied to; empty if unknown."""
+    """Path of the module that computes the logits, or of the embedding if the head is tied to it; empty if unknown."""
     vocabulary: Count
     """Number of logits."""
     hidden_size: Count
@@ -901,17 +898,17 @@ class ModelModules(Record, frozen=True):
 
 
 class ExpertLayer(Struct, frozen=True):
-    """Experts of one layer that a token went through."""
+    """Experts of one layer that a token used."""
 
     layer: Count
     path: str
-    """Path of the experts' module below the layer."""
+    """Path of the experts' module within the layer."""
     experts: Count
     """Number of experts in the layer."""
     chosen: tuple[Count, ...]
     """Indices of the chosen experts, largest weight first; in the model's order if the weights are unknown."""
     weights: tuple[Finite, ...]
-    """Factor of each chosen expert's output; empty if the factors could not be read, or `error` is too large."""
+    """Factor of each chosen expert's output; empty if the factors could not be read or `error` is too large."""
     error: float | None
     """Relative error of the experts' weighted sum against the mixture's output; None if it was not computed."""
 
@@ -932,11 +929,11 @@ class StateArray(Struct, frozen=True):
 
 
 class ExpertsRead(Record, frozen=True):
-    """Experts that a token went through, and the states of recurrent layers after it."""
+    """Experts that a token used, and the states of recurrent layers after it."""
 
     node: Count
     layers: tuple[ExpertLayer, ...]
     states: tuple[StateArray, ...]
     missing: tuple[str, ...]
-    """Sentences on what can't be shown, with the reason."""
+    """Sentences on data that can't be shown, with the reason."""
     facts: CaptureFacts

@@ -1,7 +1,7 @@
-"""Interventions: parts of the model switched off, scaled, replaced or steered, how they are named, and what the model
-then predicts.
+"""Interventions: parts of the model switched off, scaled, replaced or steered, their names, and the predictions under
+them.
 
-Layers, heads and positions are counted from 0; labels count from 1, as they are shown.
+Layers, heads and positions are counted from 0, but in labels from 1.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Hook(Struct, frozen=True):
     """A value or unit of a forward pass, with its name in TransformerLens."""
 
     name: str
-    """Name with `N` for the layer's index; empty if TransformerLens has no name for it."""
+    """TransformerLens's name, with `N` for the layer's index; empty if it has none."""
     part: HookPart
     """Part of the model that the hook belongs to."""
     what: str
-    """Description in words, which follows `is` in a sentence."""
+    """Description for a sentence, after `is`."""
     unit: HookUnit | None = None
-    """Kind of unit that is switched off at this hook; None if nothing can be."""
+    """Kind of unit that can be switched off at this hook; None if none can."""
     heads: bool = False
     """True if each head has its own value, so that the head's index may follow the name: `[1]` or `.1`."""
 
@@ -83,7 +83,7 @@ _MODULES: Mapping[str, str] = {
     "self_attn": "attention", "attn": "attention", "attention": "attention", "self_attention": "attention",
     "mlp": "mlp", "feed_forward": "mlp", "block_sparse_moe": "mlp", "linear_attn": "recurrence",
 }  # fmt: skip
-"""Kind of unit of each module name below a layer, for names that mean the same in every family."""
+"""Kind of unit by a module's name in a layer, for names with the same meaning in every family."""
 
 _NUMBER = r"(\d{1,6})"
 _LABEL = rf"(?i)L{_NUMBER}(?:\s*h{_NUMBER}|\s+(attention|mlp|recurrence|layer))?"
@@ -97,7 +97,7 @@ LONGEST = 120
 UNITS = "L6 h1, L3 mlp or L4"
 """Examples of labels."""
 SWITCHED = "hook_z and hook_result with a head, hook_attn_out, hook_mlp_out, and blocks.N for a layer"
-"""Hooks that something can be switched off at, in words."""
+"""The hooks at which a unit can be switched off, in words."""
 
 
 class NamedPart(Struct, frozen=True):
@@ -111,8 +111,8 @@ class NamedPart(Struct, frozen=True):
 
     @property
     def place(self) -> tuple[int, ...]:
-        """Layer and head counted from 1, as shown, if the part has them. For the stream before a layer, it is the layer
-        that wrote to it last, 0 for none."""
+        """Layer and head if the part has them, counted from 1 as on the screen. For the stream before a layer, the
+        previous layer is given, or 0 for the embedding."""
         if self.layer is None:
             return ()
         before = self.hook.part == "stream before"
@@ -120,10 +120,10 @@ class NamedPart(Struct, frozen=True):
 
 
 def named_part(text: str) -> NamedPart:
-    """Return the part that a text names: `L6 h1`, `blocks.5.attn.hook_pattern[0]`, `model.layers.3.mlp`.
+    """Parse the name of a part: `L6 h1`, `blocks.5.attn.hook_pattern[0]`, `model.layers.3.mlp`.
 
     Raises:
-        ValueError: The text names no part; the message says what to write.
+        ValueError: The text is not the name of a part; the message says what to write.
     """
     text = text.strip()
     if len(text) > LONGEST:
@@ -168,7 +168,7 @@ def named_part(text: str) -> NamedPart:
 # ---- steering --------------------------------------------------------------------------------------
 
 STRENGTHS = (-8.0, -4.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""Strengths of a sweep by default."""
+"""Default strengths of a sweep."""
 RANDOM_DIRECTIONS = 32
 """Number of random directions that each strength is compared with."""
 LONGEST_NAME = 40
@@ -187,12 +187,12 @@ class Direction(Struct, frozen=True):
     model: str = ""
     """Short name of the model that the direction was made with."""
     fingerprint: str = ""
-    """Fingerprint of that model, as in `ModelFacts`; empty if it isn't known."""
+    """Fingerprint of that model, as in `ModelFacts`; empty if unknown."""
 
     @property
     def digest(self) -> str:
         """Digest of the vector, 8 hexadecimal digits."""
-        from hashlib import blake2b  # OpenSSL: 2 ms, and nothing else of the first screen needs it
+        from hashlib import blake2b  # loads OpenSSL, 2 ms; not needed for the first screen
 
         return blake2b(self.vector.packed, digest_size=4).hexdigest()
 
@@ -215,16 +215,16 @@ def named_places(name: str, texts: Sequence[str]) -> tuple[int, int]:
 
 
 class MakeDirection(Inside, frozen=True):
-    """Make a direction after a layer: the mean stream of some texts less that of others, each at its last token; or the
-    stream at one node less that at another. Answered by `Measuring` records and one `DirectionMade`."""
+    """Make a direction in the residual stream after a layer: the difference of the means over two sets of texts, each
+    at its last token, or the difference between two nodes. Answered by `Measuring` records and one `DirectionMade`."""
 
     layer: Count
     toward: tuple[str, ...] = ()
-    """Texts whose mean stream the direction points to, tokenized like a prompt without a chat template."""
+    """Texts to point to, tokenized like a prompt without a chat template."""
     away: tuple[str, ...] = ()
-    """Texts whose mean stream is subtracted."""
+    """Texts to subtract, tokenized in the same way."""
     nodes: tuple[Count, ...] = ()
-    """Two nodes, instead of the texts: the stream at the first less that at the second."""
+    """Two nodes, instead of the texts: the stream at the first minus the stream at the second."""
     name: str = ""
 
 
@@ -240,30 +240,30 @@ class DirectionMade(Record, frozen=True):
     stream_norm: Finite
     """Mean norm of the streams that the direction was made from."""
     tokens_run: Count
-    """Number of tokens that went through the model for this."""
+    """Number of tokens that ran through the model for this."""
     facts: CaptureFacts
 
 
 class SweepStrengths(Inside, frozen=True):
-    """Add a direction to the stream after a layer at one strength after another, each compared with `RANDOM_DIRECTIONS`
-    random directions of the same norm; answered by `Measuring` records and one `StrengthsSwept`."""
+    """Add a direction to the stream after a layer at several strengths, each compared with `RANDOM_DIRECTIONS` random
+    directions of the same norm; answered by `Measuring` records and one `StrengthsSwept`."""
 
     node: Count
     direction: Direction
     layer: Count
     scope: Scope = "token"
     begin: Count = 0
-    """First position that the direction is added at, from 0, in the scope `context`; ignored in the scope `token`."""
+    """First position at which the direction is added, from 0, in the scope `context`; ignored in the scope `token`."""
     token: Count | None = None
-    """Id of the token whose logit, less that of `other`, is followed; None for the most probable one. If both are None
-    and the candidates include the two that the direction is named after, those are followed."""
+    """Id of the followed token; its logit minus that of `other` is measured. None for the most probable token; if both
+    are None, for the two that the direction is named after, if the candidates include them."""
     other: Count | None = None
-    """Id of the token whose logit is subtracted; None for the most probable one besides `token`."""
+    """Id of the token whose logit is subtracted; None for the most probable one except `token`."""
     strengths: tuple[Finite, ...] = STRENGTHS
 
 
 class SteeredStrength(Struct, frozen=True):
-    """The effect of a direction at one strength, and the band of most random directions of the same norm."""
+    """The effect of a direction at one strength, and the band of 90 % of the random directions of the same norm."""
 
     strength: Finite
     kl_bits: float
@@ -273,7 +273,7 @@ class SteeredStrength(Struct, frozen=True):
     kl_high: float
     """95th percentile of the random directions' KL divergences."""
     change: float
-    """Change of the difference of the two followed logits."""
+    """Change of the followed logit difference."""
     change_low: float
     """5th percentile of the random directions' changes."""
     change_high: float
@@ -300,20 +300,20 @@ class StrengthsSwept(Record, frozen=True):
     layer: Count
     """Index of the layer after which the direction was added, from 0."""
     scope: Scope
-    """`token`: added at the node's token alone, over the model's own KV. `context`: added from `begin` on, so that the
+    """`token`: added only at the node's token, with the model's own KV. `context`: added from `begin` on, so that the
     KV of those positions is steered, too."""
     begin: Count
-    """First position that the direction was added at, from 0."""
+    """First position at which the direction was added, from 0."""
     steered: Count
-    """Number of positions that the direction was added at."""
+    """Number of positions at which the direction was added."""
     token: Count
-    """Id of the token whose logit is followed."""
+    """Id of the followed token."""
     text: str
     other: Count
     """Id of the token whose logit is subtracted."""
     other_text: str
     difference: float
-    """Logit of `token` less that of `other`, without steering."""
+    """Logit of `token` minus that of `other`, without steering."""
     prob: Finite
     """Probability of `token`, without steering."""
     other_prob: Finite
@@ -328,13 +328,13 @@ class StrengthsSwept(Record, frozen=True):
     seed: Count
     """Seed of the random directions."""
     rows: Count
-    """Number of directions in one forward pass; 1 if they ran one by one."""
+    """Number of directions in one forward pass; 1 if they ran one after another."""
     tokens_run: Count
     note: str
     facts: CaptureFacts
 
     def at(self, strength: float) -> SteeredStrength | None:
-        """Return the result at one strength; None if it was not tried."""
+        """The result at one strength; None if it was not tried."""
         return next((each for each in self.strengths if each.strength == strength), None)
 
     @property
@@ -354,22 +354,22 @@ class Intervention(Struct, frozen=True):
     stream."""
 
     kind: InterventionKind
-    """Kind of unit. `head`: the output of one head of the attention. `attention`, `mlp`, `recurrence`: the output of
-    the layer's parts of that role. `layer`: what the layer adds to the residual stream; at scale 0 the layer is the
+    """Changed value. `head`: the output of one head of the attention. `attention`, `mlp`, `recurrence`: the output of
+    the layer's parts with that role. `layer`: what the layer adds to the residual stream; at scale 0 the layer is the
     identity. `direction`: the stream after the layer, to which a direction is added."""
     layer: Count
     head: Count | None = None
     """Index of the head, from 0; None unless the kind is `head`."""
     scale: Finite = 0.0
-    """Factor of the output: 0 switches the unit off, 1 changes nothing. For a direction its strength: 0 changes
+    """Factor of the output: 0 switches the unit off, 1 changes nothing. For a direction, its strength: 0 changes
     nothing."""
     direction: Direction | None = None
     """Direction to add; None unless the kind is `direction`."""
 
     @property
     def label(self) -> str:
-        """Label for display: `L6 h1`, `L6 attention`, `L6 MLP`, `L6`, with the scale if it isn't 0; for a direction,
-        with its strength and a digest of the vector, `L4 +happy-sad x2 #e3cfec11`."""
+        """Label for display: `L6 h1`, `L6 attention`, `L6 MLP` or `L6`, with the scale if it isn't 0. For a direction,
+        with its strength and a digest of the vector: `L4 +happy-sad x2 #e3cfec11`."""
         if self.direction is not None:
             return f"L{self.layer + 1} +{self.direction.label} x{self.scale:g} #{self.direction.digest}"
         words = {
@@ -388,7 +388,7 @@ def units_from(text: str) -> tuple[Intervention, ...]:
     """Parse a list of names: `L6 h1, L3 mlp x0.5, blocks.5.attn.hook_z[0], model.layers.3.mlp`.
 
     Raises:
-        ValueError: A name is not of a part, or is of one that can't be switched off.
+        ValueError: A name is not the name of a part, or the part can't be switched off.
     """
     return tuple(_unit(part.strip()) for part in text.split(","))
 
@@ -427,30 +427,30 @@ class CandidateChange(Struct, frozen=True):
 
 
 class Intervened(Record, frozen=True):
-    """The model's prediction after a node under interventions, compared with its own."""
+    """The model's prediction after a node with and without interventions."""
 
     node: Count
     interventions: tuple[Intervention, ...]
     scope: Scope
     candidates: tuple[CandidateChange, ...]
-    """The most probable tokens without the interventions, best first; then those that are so only with them."""
+    """The most probable tokens without the interventions, best first; then those most probable only with them."""
     kl_bits: float
     """KL divergence of the changed distribution from the model's own, KL(own || changed), in bits."""
     largest_change: float
     """Largest absolute change of a logit."""
     largest_change_id: Count
-    """Id of the token whose logit changed most."""
+    """Id of the token with the largest change."""
     largest_change_text: str
     entropy_before_bits: Finite
     entropy_after_bits: Finite
     rounding: Finite
     """Largest logit change that rounding can explain; above 0 if the path may have run in other chunks."""
     tokens_run: Count
-    """Number of tokens that went through the model for this."""
+    """Number of tokens that ran through the model for this."""
     note: str
     facts: CaptureFacts
     begin: Count = 0
-    """First position that went through the changed model, from 0, in the scope `context`; 0 in the scope `token`."""
+    """First position that ran through the changed model, from 0; 0 in the scope `token`."""
 
 
 class SweptUnit(Struct, frozen=True):
@@ -462,42 +462,42 @@ class SweptUnit(Struct, frozen=True):
     logit_change: float
     """Change of the followed token's logit; negative if the unit raises it."""
     difference_change: float | None
-    """Change of that logit less the other token's logit; None if there is no other token."""
+    """Change of the logit difference between the followed and the other token; None if there is no other token."""
     prob: Finite
-    """Probability of the followed token, with the unit switched off."""
+    """Probability of the followed token with the unit switched off."""
     top: Count
-    """Id of the most probable token, with the unit switched off."""
+    """Id of the most probable token with the unit switched off."""
     top_text: str
     top_prob: Finite
 
 
 class HeadsSwept(Record, frozen=True):
     """The effects of heads, attentions, MLPs, recurrences and layers switched off one at a time, for one token's
-    forward pass or for its whole path: all of them, or those that were asked for."""
+    forward pass or for its whole path."""
 
     node: Count
     token: Count
     """Id of the token whose logit after the node is followed."""
     text: str
     prob: Finite
-    """Probability of `token`, with nothing switched off."""
+    """Probability of `token` with nothing switched off."""
     logit: Finite
     other: Count | None
     """Id of the token whose logit is subtracted; None for none."""
     other_text: str
     difference: float | None
-    """Logit of `token` less that of `other`, with nothing switched off; None if `other` is None."""
+    """Logit of `token` minus that of `other` with nothing switched off; None if `other` is None."""
     top: Count
-    """Id of the most probable token, with nothing switched off."""
+    """Id of the most probable token with nothing switched off."""
     top_text: str
     units: tuple[SweptUnit, ...]
     """Units in the order of the layers; for each layer its heads, its parts, then the layer itself."""
     missing: tuple[str, ...]
     """A sentence for each group of units that can't be switched off alone, with the reason."""
     rows: Count
-    """Number of units in one forward pass; 1 if they ran one by one."""
+    """Number of units in one forward pass; 1 if they ran one after another."""
     row_bytes: Count
-    """Memory of one of those rows in bytes: its copy of the KV and its logits."""
+    """Bytes of one row of that forward pass: its copy of the KV and its logits."""
     tokens_run: Count
     note: str
     facts: CaptureFacts
@@ -510,20 +510,20 @@ class HeadsSwept(Record, frozen=True):
 
 
 class InterventionsHeld(Record, frozen=True):
-    """The session is on a branch under interventions, or on the model's own nodes again."""
+    """The session moved to a branch under interventions, or back to a node without interventions."""
 
     node: Count
-    """The current node: the first of the branch under interventions; after a release, `own`. Nodes after the first are
-    under the same interventions through their parents; no node of the model's own follows one under interventions."""
+    """The current node: the first one of the branch under interventions, or `own` after a release. All nodes below the
+    first one are under the same interventions."""
     own: Count
-    """Node of the same token as the model itself computes it; after a release, the node before if there is none."""
+    """Node of the same token without interventions; after a release, its parent if there is no such node."""
     interventions: tuple[Intervention, ...]
     """Interventions of the branch; empty if they were released."""
     ms: Finite
 
 
 class PatchColumn(Struct, frozen=True):
-    """One position of the path, and the token of the source that it faces."""
+    """One position of the path, and the token of the source that it is aligned with."""
 
     position: Count
     """Position in the path, from 0."""
@@ -539,14 +539,14 @@ class PatchColumn(Struct, frozen=True):
 
 
 Facing = tuple[tuple[int, int], ...]
-"""Pairs of positions, from 0, of tokens in two paths that face each other; both sides are in ascending order."""
+"""Pairs of aligned positions in two paths, from 0; both sides are in ascending order."""
 
 
 class ActivationsPatched(Record, frozen=True):
-    """Activation patching: activations of the source's path are put in at one layer and position after another.
+    """Activation patching: activations are replaced by those of the source's path, one layer and position at a time.
 
-    A share is how far the replacement moves this path's logit difference towards the source's: 0 changes nothing, 1
-    restores all of it.
+    A share says how far the replacement moves this path's logit difference towards the source's: 0 not at all, 1
+    completely.
     """
 
     node: Count
@@ -557,15 +557,15 @@ class ActivationsPatched(Record, frozen=True):
     other: Count
     other_text: str
     difference: float
-    """Logit of `token` less that of `other` after the node."""
+    """Logit of `token` minus that of `other` after the node."""
     source_difference: float
-    """The same difference of logits after the source."""
+    """The same logit difference after the source."""
     first: Count
-    """First position where the paths differ or another position of the source is faced; all shares before it are 0,
-    since both paths compute the same there."""
+    """First position that differs in the source or is aligned with another position; all shares before it are 0, since
+    both paths compute the same there."""
     columns: tuple[PatchColumn, ...]
-    """Replaced positions: from the one before the first difference, if there is one, to the end, without those that
-    face no token of the source."""
+    """Replaced positions: from the one before the first difference, if there is one, to the end, without positions that
+    are not aligned."""
     layers: tuple[Count, ...]
     """Indices of the layers that have such a part, from 0."""
     shares: Floats
@@ -578,14 +578,14 @@ class ActivationsPatched(Record, frozen=True):
     shift: int = 0
     """Number of tokens by which the source is longer; negative if it is shorter."""
     aligned: bool = False
-    """True if the user chose which tokens face each other."""
+    """True if the user chose the alignment."""
     floor: float | None = None
-    """Absolute change of the logit difference if this path runs after a copy of its own first tokens, as many as the
-    lengths differ by. Positions alone may have as large an effect. None if the lengths are equal, or the path is too
-    long to run again."""
+    """Absolute change of the logit difference if this path runs after a copy of its first tokens, as many as the
+    lengths differ by: an effect of the positions alone. None if the lengths are equal, or the path is too long to run
+    again."""
 
     def share(self, layer: int, position: int) -> float | None:
-        """Return the share at a layer and position of the path: 0 before the first difference, None if not measured."""
+        """The share at a layer and position of the path: 0 before the first difference, None if not measured."""
         if layer not in self.layers or position < 0:
             return None
         if position < min(self.first, self.columns[0].position):
@@ -596,23 +596,23 @@ class ActivationsPatched(Record, frozen=True):
 
 
 MOST_PAIRS = 200
-"""Maximum number of pairs of texts that are patched together."""
+"""Maximum number of pairs of texts in one command."""
 PAIR_TOKENS = 512
 """Maximum number of tokens in a text of a pair."""
 PatchPlace = Literal["changed", "last changed", "after", "last"]
-"""A class of positions. `last changed`: the last position whose token differs in the source; `changed`: all others that
-differ. `after`: positions with the same token in both, after the first difference. `last`: the text's last token,
+"""A class of positions. `last changed`: the last position with another token in the source; `changed`: all other such
+positions. `after`: positions with the same token in both, after the first difference. `last`: the text's last token,
 whether it differs or not."""
 
 
 class PatchPair(Struct, frozen=True):
-    """Two texts to compare: activations of the second are put into the first."""
+    """Two texts to compare: activations of the first are replaced by those of the second, the source."""
 
     text: str
     source: str
     token: str = ""
-    """Answer that the source prefers, a single token. If both answers are empty, they are the likely tokens whose
-    probabilities the source raises and lowers most."""
+    """Answer that the source prefers, a single token. If both answers are empty, the likely tokens with the largest
+    rise and fall of probability in the source are used."""
     other: str = ""
     """Answer that the text prefers, a single token."""
 
@@ -626,15 +626,15 @@ class PairPatched(Struct, frozen=True):
     other: str
     """Text of the followed answer that the text prefers; empty if the pair failed."""
     difference: float
-    """Logit of `token` less that of `other` after the text."""
+    """Logit of `token` minus that of `other` after the text."""
     source_difference: float
-    """The same difference of logits after the source."""
+    """The same logit difference after the source."""
     tokens: Count
     """Number of tokens of the text."""
     source_tokens: Count
     """Number of tokens of the source."""
     failure: str = ""
-    """Reason that the pair is left out of the means; empty if it isn't."""
+    """Reason why the pair is left out of the means; empty if it isn't."""
 
 
 class PlaceShares(Struct, frozen=True):
@@ -644,7 +644,7 @@ class PlaceShares(Struct, frozen=True):
     pairs: Count
     """Number of pairs that have such a position."""
     means: tuple[Finite, ...]
-    """Mean share over the pairs, for each layer; a pair counts with the mean over its positions of the class."""
+    """Mean share over the pairs, for each layer; the share of a pair is the mean over its positions in the class."""
     spreads: tuple[Finite, ...]
     """Standard deviation over the pairs, for each layer; 0 for a single pair."""
 
@@ -657,7 +657,7 @@ class PairsPatched(Record, frozen=True):
     layers: tuple[Count, ...]
     """Indices of the layers that have such a part, from 0."""
     places: tuple[PlaceShares, ...]
-    """Results for the classes of positions that any pair has, in the order of `PatchPlace`."""
+    """Results for each class of positions that occurs in a pair, in the order of `PatchPlace`."""
     facts: CaptureFacts
 
 
@@ -670,15 +670,14 @@ class Intervene(Inside, frozen=True):
     top: Count = 10
     """Number of most probable tokens to list without the interventions, and as many with them."""
     begin: Count = 0
-    """First position that goes through the changed model, from 0, in the scope `context`; the positions before it go
-    through the model itself."""
+    """First position that runs through the changed model, from 0, in the scope `context`; ignored in the scope `token`.
+    """
     also: tuple[Count, ...] = ()
-    """Ids of tokens to list too, however improbable they are."""
+    """Ids of further tokens to list, however improbable they are."""
 
 
 class SweepHeads(Inside, frozen=True):
-    """Switch off heads, parts and layers one at a time, all of them unless some are named; answered by `Measuring`
-    records and one `HeadsSwept`."""
+    """Switch off heads, parts and layers one at a time; answered by `Measuring` records and one `HeadsSwept`."""
 
     node: Count
     token: Count | None = None
@@ -693,18 +692,19 @@ class SweepHeads(Inside, frozen=True):
 
 
 class HoldInterventions(OneProcess, frozen=True):
-    """Continue under interventions: the token runs again under them, as the first of a branch that stays under them.
+    """Continue under interventions: the node's token runs again under them, as the first token of a new branch.
 
-    Every token after it, however it is chosen, is computed under them until the session moves to a node of the model's
-    own. Answered by `Moved`, unless the session stands before the token, `Step` and `InterventionsHeld`. If the
-    interventions are empty, answered by `Moved`, to the token of the model's own that the branch was made from, and
-    `InterventionsHeld`.
+    All tokens after it are computed under them, too, until the session moves to a node without interventions. Answered
+    by `Moved` (unless the session is right before the token), `Step` and `InterventionsHeld`.
+
+    With empty interventions, the session moves back to the token without interventions that the branch was made from;
+    answered by `Moved` and `InterventionsHeld`.
     """
 
     stoppable: ClassVar[bool] = True
     node: Count
     interventions: tuple[Intervention, ...] = ()
-    """Interventions of the new branch; empty to release those of the current branch."""
+    """Interventions of the new branch; empty to release the current ones."""
 
 
 class PatchActivations(Inside, frozen=True):
@@ -715,16 +715,16 @@ class PatchActivations(Inside, frozen=True):
     source: Count
     """Node of the last token of another prompt or branch."""
     token: Count
-    """Id of the token whose logit, less that of `other`, the replacement moves towards the source's."""
+    """Id of the first token of the logit difference: the logit of `token` minus that of `other`."""
     other: Count
     part: PatchKind = "layer"
     """Replaced activations: the residual stream after each layer, or the output of each layer's attention or MLP."""
     alignment: Facing | None = None
-    """Pairs of positions that face each other; None to align by common blocks (see `engine.tree.aligned`)."""
+    """Pairs of aligned positions; None to align common blocks (see `engine.tree.aligned`)."""
 
 
 class PatchPairs(Inside, frozen=True):
-    """Patch each of a set of pairs of texts, as raw text in separate sessions, and take the means; answered by
+    """Patch each of several pairs of texts, as raw text in separate sessions, and average the shares; answered by
     `Measuring` records and one `PairsPatched`."""
 
     pairs: tuple[PatchPair, ...]

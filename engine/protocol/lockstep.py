@@ -1,7 +1,7 @@
-"""A second model beside the session's: both distributions along one text.
+"""A second model beside the session's: the distributions of both along one text.
 
-P is the first model: the session's own, or the one that is named first. Q is the second. KL(P||Q) is in nats here, as
-in recordings, and shown in bits (`kl_bits`), as entropies are.
+P is the first model (the session's, or the one named first), Q the second. KL(P||Q) is in nats in these records and in
+recordings; the screen shows it in bits (`kl_bits`), like entropies.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from engine.settings import LoadSettings, Settings
 class OpenLockstep(OneProcess, frozen=True):
     """Load a second model beside the first; answered by `LockstepMemory`, `Measuring` and `LockstepOpened`.
 
-    A second model that is open already is dropped first, with `LockstepClosed`.
+    If a second model is already open, it is dropped first, with `LockstepClosed`.
     """
 
     against: LoadSettings
-    """Load settings of the second model; if they are the first one's, and `bits` is None, both share their weights."""
+    """Load settings of the second model; if they equal the first one's and `bits` is None, both share the weights."""
     bits: Count | None = None
-    """Bits to quantize the second model to while it loads, as mlx_lm.convert does; None to load it as it is."""
+    """Bits to quantize the second model to while it loads, as in mlx_lm.convert; None to load it as it is."""
     group_size: Count = 64
-    """Number of weights that share a scale, if the model is quantized."""
+    """Number of weights that share a scale, if `bits` is set."""
     system: str | None = None
-    """System prompt of the second model, instead of the conversation's; None for the same one."""
+    """System prompt of the second model, instead of the conversation's; None to use the conversation's."""
 
 
 class CloseLockstep(OneProcess, frozen=True):
@@ -42,29 +42,29 @@ class DiffText(OneProcess, frozen=True):
 
     text: str
     window: Count | None = None
-    """Maximum number of each model's tokens in a window, 16 or more; None for what fits both context windows."""
+    """Maximum number of each model's tokens in a window, at least 16; None for as many as fit both context windows."""
     candidates: Count = 0
-    """Number of most probable tokens that are listed for each model before each span."""
+    """Number of most probable tokens to list for each model before each span."""
 
 
 class ReadLockstep(OneProcess, frozen=True):
-    """Read the part of the path to a node that was not read yet with both models; answered by `LockstepRead`
+    """Read the path to a node with both models, except for the part that was read before; answered by `LockstepRead`
     records."""
 
     node: Count
     candidates: Count = 12
-    """Number of most probable tokens that are listed for each model before each span."""
+    """Number of most probable tokens to list for each model before each span."""
 
 
 class ExplainSecond(OneProcess, frozen=True):
-    """Explain the sampler stage by stage on the second model's distribution after a node, with the settings and the
-    draw of the first model's; answered by `Explained`."""
+    """Explain the sampler stage by stage on the second model's distribution after a node, with the session's settings
+    and draw; answered by `Explained`."""
 
     node: Count
     settings: Settings | None = None
-    """Settings to use; None for those that the session was at the node with last."""
+    """Settings to use; None for the last ones that the session used at the node."""
     reroll: Count = 0
-    """Number of repeats of that draw."""
+    """Number of repeats of the draw."""
 
 
 class FollowSecond(OneProcess, frozen=True):
@@ -86,8 +86,8 @@ class PartWays(OneProcess, frozen=True):
 
 
 Alignment = Literal["ids", "bytes"]
-"""`ids`: both have the same tokens, compared one by one. `bytes`: each cuts the text with its own tokenizer, and they
-are compared between common token borders."""
+"""`ids`: both models have the same tokens, which are compared one by one. `bytes`: each model tokenizes the text with
+its own tokenizer, and they are compared between common token borders."""
 
 
 class LockstepMemory(Record, frozen=True):
@@ -110,7 +110,7 @@ class LockstepOpened(Record, frozen=True):
     """Name of the second model, and its differences from the first."""
     aligned: Alignment
     notes: tuple[str, ...] = ()
-    """Reasons that some things can't be compared, and notes on loading the second model: one sentence each."""
+    """Reasons why some values can't be compared, and notes on loading the second model: one sentence each."""
 
 
 class LockstepClosed(Record, frozen=True):
@@ -124,7 +124,7 @@ class LockstepSpan(Struct, frozen=True):
     """A piece of text between two token borders that both models share: usually one token of each."""
 
     node: Count
-    """Node of the first model's last token in the session's tree; -1 for a text outside of it."""
+    """Node of the first model's last token in the session's tree; -1 for a text outside the tree."""
     position: Count
     """Position of the first model's first token in the text, from 0."""
     tokens: Count
@@ -137,25 +137,25 @@ class LockstepSpan(Struct, frozen=True):
     """Sum of the first model's logprobs of the scored tokens, natural logarithm; None if none is scored."""
     other_logprob: float | None
     scored: Count
-    """Number of tokens that the first model scored; the first token of a text has no score."""
+    """Number of tokens with a logprob by the first model; the first token of a text has none."""
     other_scored: Count
     entropy_bits: Finite | None
     """Entropy of the first model's distribution before the span; None at the beginning of the text."""
     other_entropy_bits: Finite | None
     kl_nats: float | None
-    """KL(P||Q) of the distributions before the span; None if they are over different tokens, or there are none."""
+    """KL(P||Q) of the distributions before the span; None if the vocabularies differ or a distribution is missing."""
     rank: Count | None
-    """Rank of the token by the first model; None if the models have different tokens, or it has no score."""
+    """Rank of the token by the first model; None if the vocabularies differ or the token isn't scored."""
     other_rank: Count | None
     same_top: bool | None
-    """True if both have the same most probable token; None if they have different tokens, or no distribution."""
+    """True if both have the same most probable token; None if the vocabularies differ or a distribution is missing."""
     candidates: tuple[Candidate, ...] = ()
     """The first model's most probable tokens before the span, best first; `sampler_prob` equals `prob`."""
     other_candidates: tuple[Candidate, ...] = ()
 
     @property
     def whole(self) -> bool:
-        """True if both models score all tokens of the span, so that their logprobs are of the same bytes."""
+        """True if both models score all tokens of the span, so that both logprobs cover the same bytes."""
         return bool(self.tokens) and (self.scored, self.other_scored) == (self.tokens, self.other_tokens)
 
     @property
@@ -177,10 +177,10 @@ class LockstepSpan(Struct, frozen=True):
 
 
 class LockstepRead(Record, frozen=True):
-    """Spans of a text with both models, in order; they replace earlier spans from `since` on."""
+    """Spans of a text read with both models, in order; they replace earlier spans from `since` on."""
 
     node: Count
-    """Last node of the path that is read, in the session's tree; -1 for a text outside of it."""
+    """Last node of the path that is read, in the session's tree; -1 for a text outside the tree."""
     since: Count
     """Position of the first of these spans."""
     spans: tuple[LockstepSpan, ...]
@@ -191,24 +191,24 @@ class LockstepRead(Record, frozen=True):
     """Time of the first model's forward passes for these spans."""
     other_ms: Finite
     ahead: LockstepSpan | None = None
-    """Both distributions after the last token of a path, in its last record; otherwise None."""
+    """In the last record of a path, both distributions after its last token; otherwise None."""
     other_pick: Count | None = None
-    """Id of the token that the sampler takes there from the second model's distribution, with the same settings and
-    draw; None if the tokenizers differ."""
+    """Id of the token that the sampler picks from the second distribution in `ahead`, with the same settings and draw;
+    None if the tokenizers differ."""
 
 
 class LockstepEnded(Record, frozen=True):
     """A text was read with both models."""
 
     window: Count
-    """Maximum number of the first model's tokens in a window; 0 if the text was read in one."""
+    """Maximum number of the first model's tokens in a window; 0 if the text was read in a single window."""
     context: Count
-    """Minimum number of the first model's tokens before a scored one, from the second window on."""
+    """From the second window on, the minimum number of the first model's tokens before a scored token."""
     kv_bytes: Count
     """Maximum bytes of the first model's cache at the end of a window."""
     other_kv_bytes: Count
     peak_bytes: Count
-    """Peak memory that MLX reports, for both models together."""
+    """Peak memory of both models together, as reported by MLX."""
 
 
 class WayPart(Struct, frozen=True):
@@ -221,8 +221,7 @@ class WayPart(Struct, frozen=True):
 
 
 class WaysParted(Record, frozen=True):
-    """Continuations of both models after one node, each with its own picks, with the same settings and the same
-    draws."""
+    """Continuations of both models after one node, each model with its own picks, under the same settings and draws."""
 
     node: Count
     tokens: Count
@@ -234,5 +233,5 @@ class WaysParted(Record, frozen=True):
     parted: Count | None
     """Number of the first model's tokens before the first difference; None if there is no difference."""
     meetings: Count
-    """Number of later pieces, of three words or more, in which both texts are the same again."""
+    """Number of later pieces of at least three words in which both texts are the same again."""
     ms: Finite

@@ -1,4 +1,4 @@
-"""Measurements: race, profile, roofline, KV bits; and models that several processes compute."""
+"""Measurements: race, profile, roofline, KV precision; and models that several processes compute."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from engine.protocol.base import Command, Count, Finite, OneProcess, Record
 
 
 class Measure(Command, frozen=True):
-    """Base of measurements on separate caches; answered by the records that each class names, most after
-    `Measuring`."""
+    """Base of measurements on separate caches; answered by the records named in each class, mostly after
+    `Measuring` records."""
 
 
 class Race(Measure, frozen=True):
     """Race with a KV cache and without one; answered by `RaceOpened`, `RaceStep` records and `RaceEnded`."""
 
     first: Count = 16
-    """Tokens of the sequence before the first measured step, at least 1."""
+    """Number of tokens before the first measured step, at least 1."""
     last: Count = 128
-    """Tokens of the sequence after the last step, more than `first`; at most the context window."""
+    """Number of tokens after the last step; more than `first`, and at most the context window."""
 
 
 class Profile(Measure, frozen=True):
@@ -34,11 +34,11 @@ class Profile(Measure, frozen=True):
 
 
 class CaptureMetal(Measure, frozen=True):
-    """Capture one step with Metal, for Xcode; answered by one `MetalCaptured`. Refused if MLX has no Metal."""
+    """Capture one step with Metal, for Xcode; answered by one `MetalCaptured`. Fails if MLX has no Metal."""
 
     over_ranks: ClassVar[bool] = False
     path: str
-    """Path of the file, which must not exist yet and whose name ends with `.gputrace`."""
+    """Path of the new file, which must end with `.gputrace`."""
 
 
 class MetalCaptured(Record, frozen=True):
@@ -62,7 +62,7 @@ class CompareKV(Measure, frozen=True):
     over_ranks: ClassVar[bool] = False
     bits: tuple[Count, ...] = (8, 4)
     group_size: Count | None = None
-    """Numbers that share a scale and a bias; None for 64, or for 32 if the head size is no multiple of 64."""
+    """Number of values that share a scale and a bias; None for 64, or for 32 if the head size isn't divisible by 64."""
 
 
 class RaceOpened(Record, frozen=True):
@@ -71,11 +71,11 @@ class RaceOpened(Record, frozen=True):
     node: Count
     """The session's current node, which the race doesn't change."""
     first: Count
-    """Tokens of the sequence before the first measured step."""
+    """Number of tokens before the first measured step."""
     last: Count
-    """Tokens of the sequence after the last step."""
+    """Number of tokens after the last step."""
     given: Count
-    """Tokens of the session's path; after its end, both lanes follow the picks of the lane with the cache."""
+    """Number of tokens of the session's path; after its end, both lanes follow the picks of the lane with the cache."""
     how: str
     """Sentences on how the milliseconds are measured."""
 
@@ -84,7 +84,7 @@ class RaceStep(Record, frozen=True):
     """Both lanes took one step with the same token."""
 
     tokens: Count
-    """Tokens of the sequence after the step; the lane without a cache ran all of them, the other lane only the last."""
+    """Number of tokens after the step; the lane without a cache ran all of them, the other lane only the last one."""
     id: Count
     """Id of the token that the step ran."""
     text: str
@@ -95,15 +95,15 @@ class RaceStep(Record, frozen=True):
     """Time of all steps so far."""
     uncached_total_ms: Finite
     cached_pick: Count
-    """Id of the sampler's next token in the lane with the cache; after the path's end both lanes continue with it."""
+    """Id of the sampler's next token in the lane with the cache; after the end of the path both lanes take it."""
     uncached_pick: Count
     """Id of the sampler's next token in the lane without a cache, with the same draw."""
     largest_difference: float
     """Largest absolute difference between the two lanes' logits."""
     kv_bytes: Count
-    """Bytes that the cache holds."""
+    """Bytes in the cache."""
     passed_bytes: Count
-    """Bytes of keys and values that the pass without a cache made and dropped."""
+    """Bytes of keys and values that the forward pass without a cache computed and dropped."""
 
     @property
     def equal(self) -> bool:
@@ -112,7 +112,7 @@ class RaceStep(Record, frozen=True):
 
 
 class RaceEnded(Record, frozen=True):
-    """A race reached its length."""
+    """A race reached its last step."""
 
     steps: Count
     cached_total_ms: Finite
@@ -128,11 +128,11 @@ Role = Literal[
     "other",
 ]  # fmt: skip
 """Role of a part. `recurrence`: a state-space, linear-attention or convolution mixer. `residual`: the work of a layer
-itself, between its parts. `other`: unknown; the part's name says where it is."""
+itself, between its parts. `other`: unknown."""
 
 
 class ProfilePart(Struct, frozen=True):
-    """One part of a step with fences: its inputs were evaluated before its time starts, its outputs before it ends."""
+    """One part of a step with fences: its inputs are evaluated before its time starts, its outputs before it ends."""
 
     name: str
     """Attribute path in the model, such as `model.layers.3.self_attn`; or `sampling` or `detokenizing`."""
@@ -140,7 +140,7 @@ class ProfilePart(Struct, frozen=True):
     layer: Count | None
     """Index of the layer, from 0; None outside the layers."""
     ms: Finite
-    """Time without the parts inside it; a mean over the same rounds as the whole step."""
+    """Time without the parts inside this one: the mean over the same rounds as for the whole step."""
 
 
 class Profiled(Record, frozen=True):
@@ -149,14 +149,14 @@ class Profiled(Record, frozen=True):
     node: Count
     """The session's current node; the step after it was measured."""
     tokens: Count
-    """Tokens in the context before the step."""
+    """Number of tokens in the context before the step."""
     repeats: Count
     parts: tuple[ProfilePart, ...]
-    """Parts in the order in which they ended, so that a layer follows the parts inside it."""
+    """Parts in the order in which they ended, so that a layer comes after the parts inside it."""
     fenced_ms: Finite
     """Time of the whole step with all fences: the mean of the middle half of the repeats by total time."""
     unfenced_ms: Finite
-    """Time of the same step without fences, measured in turn with it; the same kind of mean."""
+    """Time of the same step without fences, measured alternately with it; the same kind of mean."""
     how: str
     """Sentences on how the times were measured."""
 
@@ -170,17 +170,17 @@ class Work(Struct, frozen=True):
     """One forward pass: the bytes and operations that it needs by formula, and its measured time."""
 
     tokens: Count
-    """Tokens of the forward pass."""
+    """Number of tokens in the forward pass."""
     context: Count
-    """Tokens in the context at the end of the forward pass."""
+    """Number of tokens in the context at the end of the forward pass."""
     weight_bytes: Count
-    """Bytes of the weights that the forward pass reads, each once."""
+    """Bytes of the weights that the forward pass reads, each counted once."""
     kv_bytes: Count
     """Bytes of the keys, values and states that the forward pass reads."""
     flops: Count
     """Number of operations; a multiplication and an addition count as two."""
     ms: Finite
-    """Shortest time of the repeats, without fences: what the machine can do. All rates use it."""
+    """Shortest time of the repeats, without fences; all rates use it."""
     median_ms: Finite
     """Median time of the same repeats; far above the shortest on a busy machine."""
 
@@ -201,11 +201,11 @@ class Work(Struct, frozen=True):
 
 
 class RooflineMeasured(Record, frozen=True):
-    """Prefill and decode of this model against the limits of this machine, both as MLX reaches them."""
+    """Prefill and decode of this model against the limits of this machine, all measured with MLX."""
 
     node: Count
     bandwidth_gbs: Finite
-    """Highest rate of several ways to go through a large array, in 10^9 bytes read or written per second."""
+    """Highest rate of several operations on a large array, in 10^9 bytes read or written per second."""
     bandwidth_how: str
     matmul_gflops: Finite
     """Highest rate of a matrix product with weights of the model's own type, in 10^9 operations per second."""
@@ -219,14 +219,14 @@ class RooflineMeasured(Record, frozen=True):
     how: str
     """Sentences on how the forward passes were measured, and the formulas."""
     notes: tuple[str, ...] = ()
-    """Sentences on unknown facts of this model with the assumptions made, and on what bounded or disturbed the
-    figures."""
+    """Sentences on unknown facts about this model with the assumptions made, and on what limited or disturbed the
+    measurement."""
     ms: Finite = 0.0
     """Time of the whole measurement."""
 
     @property
     def ridge(self) -> float:
-        """Operations per byte from which on arithmetic is the limit."""
+        """Operations per byte above which arithmetic is the limit."""
         return self.matmul_gflops / self.bandwidth_gbs if self.bandwidth_gbs else 0.0
 
     def roof(self, intensity: float) -> float:
@@ -243,13 +243,13 @@ class KVCost(Struct, frozen=True):
     """The KV cache of one path at one precision."""
 
     bits: Count
-    """Bits per number, of the model's own type or quantized."""
+    """Bits per number, quantized or in the model's own type."""
     group_size: Count | None
-    """Numbers that share a scale and a bias; None if nothing is quantized."""
+    """Number of values that share a scale and a bias; None if nothing is quantized."""
     formula_bytes: Count
-    """Bytes of the tokens held, by formula; caches that can't be quantized count with their measured bytes."""
+    """Bytes of the cached tokens, by formula; caches that can't be quantized count with their measured bytes."""
     used_bytes: Count
-    """Bytes of the tokens held, read from the arrays."""
+    """Bytes of the cached tokens, read from the arrays."""
     allocated_bytes: Count
     largest_change: float
     """Largest absolute change of a logit after the path, compared with the model's own type."""
@@ -260,13 +260,13 @@ class KVCost(Struct, frozen=True):
     ms: Finite
     """Time to compute the path."""
     refused: str = ""
-    """Reason that this model can't have such a cache, and what to use instead; then all measured figures are 0."""
+    """Reason why this model can't have such a cache, and what to use instead; all measurements are then 0."""
     note: str = ""
-    """Sentence on the model's caches that are not quantized; empty if all are, and for the model's own type."""
+    """Sentence on the model's caches that are not quantized; empty if all are, or for the model's own type."""
 
 
 class KVCompared(Record, frozen=True):
-    """The path in caches of several precisions; emitted after each of them, with all results so far."""
+    """The path in caches of several precisions; emitted after each precision, with all results so far."""
 
     node: Count
     tokens: Count
@@ -278,7 +278,7 @@ class KVCompared(Record, frozen=True):
 
 
 class Machine(Struct, frozen=True):
-    """The machine, and the versions with which figures were measured."""
+    """The machine, and the versions of the software."""
 
     system: str
     processor: str
@@ -290,11 +290,11 @@ class Machine(Struct, frozen=True):
     mlx_lm: str
     backend: str
     blas: str = ""
-    """Library that multiplies float32 matrices on a CPU; empty for the one that MLX brings."""
+    """Library that multiplies float32 matrices on a CPU; empty for the one bundled with MLX."""
 
 
 class ReadMachine(OneProcess, frozen=True):
-    """Measure how this machine computes a model's numbers, in a second; answered by one `MachineRead`."""
+    """Measure this machine's arithmetic and device, which takes about a second; answered by one `MachineRead`."""
 
 
 class MachineRead(Record, frozen=True):
@@ -307,24 +307,24 @@ class MachineRead(Record, frozen=True):
     memory_available: Count | None
     """Bytes that a program can take now; None if the system doesn't report it."""
     memory_for_models: Count | None
-    """Bytes that new arrays may take on MLX's device; None if that isn't known."""
+    """Bytes that new arrays may take on MLX's device; None if unknown."""
     product_error: Finite
-    """Error of a float32 product of two matrices, as a share of its largest number."""
+    """Largest error of a float32 matrix product, as a share of its largest number."""
     product_type: str
-    """Type that float32 products are as exact as: `float32`, or `float16`, which has the digits of TF32."""
+    """Precision of float32 matrix products: `float32`, or `float16`, which has as many significant bits as TF32."""
     nothing_ms: Finite
-    """Time of an evaluation with next to nothing to compute: the cost of each wait for the device."""
+    """Time of an evaluation with almost nothing to compute: the cost of each wait for the device."""
     late_token: bool
-    """True if a graph reads a token that the host writes after building it, as runs on a GPU need."""
+    """True if a graph reads the token that the host writes after building the graph, as runs on a GPU need."""
 
 
 # ---- models that several processes compute ---------------------------------------------------------
 
 
 class MeasureRanks(Measure, frozen=True):
-    """Measure the contents of each rank, and its time in compute and communication; answered by one `RanksMeasured`.
+    """Measure the memory of each rank, and its time in compute and communication; answered by one `RanksMeasured`.
 
-    Refused if the model runs in this process alone.
+    Fails if the model runs only in this process.
     """
 
     rounds: Count = 5
@@ -340,18 +340,18 @@ class RankFacts(Struct, frozen=True):
     """One of the processes that compute a model together, at one moment."""
 
     rank: Count
-    """Number of the rank, from 0; rank 0 has the screen, samples and decides."""
+    """Number of the rank, from 0; rank 0 receives the commands and makes all decisions."""
     host: str
     """Name of the rank's machine."""
     pid: Count
     first_layer: Count
-    """Index of the rank's first layer, from 0, in the order in which tokens go through the layers."""
+    """Index of the rank's first layer, from 0, in the order in which the layers run."""
     layers: Count
     """Number of layers that the rank has; all of them with `tensor`."""
     weight_bytes: Count
-    """Bytes of the rank's weights. Those that every rank has whole (embedding, norms, head) count on each."""
+    """Bytes of the rank's weights. Weights that every rank has whole (embedding, norms, head) count on each."""
     memory_bytes: Count
-    """Resident memory of the process; on macOS its peak so far. 0 if the system doesn't report it."""
+    """Resident bytes of the process, on macOS the peak so far; 0 if the system doesn't report them."""
     kv_used_bytes: Count
     """Bytes of the session's live cache on this rank that hold tokens or state."""
     kv_allocated_bytes: Count
@@ -359,11 +359,11 @@ class RankFacts(Struct, frozen=True):
 
 
 class RanksLoaded(Record, frozen=True):
-    """A model was loaded over several processes; follows its `ModelFacts`, which describe the whole model."""
+    """A model was loaded over several processes; comes after its `ModelFacts`, which describe the whole model."""
 
     sharding: Sharding
     ranks: tuple[RankFacts, ...]
-    """The ranks in their order; their caches are still empty."""
+    """The ranks in order; their caches are still empty."""
 
 
 class RankTime(Struct, frozen=True):
@@ -381,16 +381,16 @@ class RankTime(Struct, frozen=True):
 
 
 class RanksMeasured(Record, frozen=True):
-    """The contents of the ranks now, and the time of one more token on each; the session did not change."""
+    """The current memory of the ranks, and the time of one more token on each; the session doesn't change."""
 
     sharding: Sharding
     ranks: tuple[RankFacts, ...]
     tokens: Count
-    """Tokens in the cache before the measured token."""
+    """Number of tokens in the cache before the measured token."""
     rounds: Count
     """Number of rounds that count, after one warm-up round."""
     step_ms: Finite
-    """Time of one token without fences on rank 0, the best of all counted rounds."""
+    """Time of one token without fences on rank 0, the shortest of all counted rounds."""
     step_spread_ms: Finite
     """Difference between the longest and the shortest of these times."""
     times: tuple[RankTime, ...]

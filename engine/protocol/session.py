@@ -1,5 +1,5 @@
-"""The commands of a session: model, settings and prompt, steps, choices, moves, what is computed again, and a server's
-reply generated again.
+"""The commands of a session: model, settings and prompt, steps, choices, moves, recomputation, and a server's reply
+generated again.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Load(Command, frozen=True):
 
 
 def ends_model(record: Record) -> bool:
-    """True if a record means that the engine's previous model is gone: the next one is loading, or failed to load.
+    """True if a record means that the engine's previous model is gone: another one is loading, or failed to load.
 
     Args:
-        record: Any record; `Loading` of the stage `import`, which the engine reports at its start, ends none.
+        record: Any record. `Loading` of the stage `import` doesn't count, since the engine reports it at its start.
     """
     if isinstance(record, Loading):
         return record.stage != "import"
@@ -38,7 +38,7 @@ def ends_model(record: Record) -> bool:
 class Prefill(Stoppable, frozen=True):
     """Add a prompt to the tree and move to its end; answered by `PromptOpened`, `PrefillChunk` and `Prefilled`.
 
-    `PromptReadings` follow as long as no other command waits; the others come whenever the engine is idle.
+    `PromptReadings` follow as long as no other command waits; the rest follow when the engine is idle.
     """
 
     text: str
@@ -47,7 +47,7 @@ class Prefill(Stoppable, frozen=True):
     model's default (see `through_template`)."""
     system: str | None = None
     echo: bool | None = None
-    """True to compute prompt logprobs, False not to; None to compute them for up to 2,048 tokens."""
+    """True to compute prompt logprobs, False not to; None to compute them for a prompt of up to 2,048 tokens."""
     step_size: Count | None = None
     """Tokens in a chunk; None for the load setting `prefill_step_size`, or if unset, for chunks of about 100 ms."""
     messages: tuple[Message, ...] = ()
@@ -57,12 +57,12 @@ class Prefill(Stoppable, frozen=True):
 
 
 def through_template(facts: ModelFacts, chat: bool | None, system: str | None, options: ChatOptions) -> bool:
-    """Return whether a prompt is passed through the chat template.
+    """True if a prompt is passed through the chat template.
 
     Args:
-        facts: Facts of the model.
-        chat: The user's choice; None for the default: the template is used if the model has one, unless its folder asks
-            for raw prompts and nothing is given that only a template has a place for.
+        facts: Facts about the model.
+        chat: The user's choice. None for the default: the template is used if the model has one, unless the model asks
+            for raw prompts and there is no value that only a template can use.
         system: The system prompt.
         options: Other values that the template gets.
     """
@@ -82,19 +82,20 @@ class GoOnPrefill(Stoppable, frozen=True):
 class AddTurn(Stoppable, frozen=True):
     """Add the user's next turn after the current node, and move to its end.
 
-    Answered as `Prefill` is; or by `TurnDiffers` alone, if the template would
-    write the conversation so far in another way and `differing` is `ask`.
+    Answered like `Prefill`; or only by `TurnDiffers`, if the template would write the conversation so far in another
+    way and `differing` is `ask`.
     """
 
     text: str
     history: tuple[Message, ...]
-    """The conversation up to the model's last answer, which is part of the path."""
+    """The conversation before the model's last answer, which is taken from the path."""
     options: ChatOptions = NO_OPTIONS
     echo: bool | None = None
-    """True to compute prompt logprobs, False not to; None to compute them for up to 2,048 tokens."""
+    """Same as in `Prefill`."""
     differing: Literal["ask", "path", "template"] = "ask"
-    """Choice if the template's text differs from the path's. `ask`: `TurnDiffers` asks the user. `path`: the turn is
-    added to the path as it is. `template`: the template's text of the whole conversation becomes a new prompt."""
+    """What to do if the template's text differs from the path's. `ask`: answer with `TurnDiffers`, to ask the user.
+    `path`: add the turn to the path as it is. `template`: make the template's text of the whole conversation a new
+    prompt."""
 
 
 class Grown(Struct, frozen=True):
@@ -109,7 +110,7 @@ class Grown(Struct, frozen=True):
     prompt_begin: Count = 0
     """Number of tokens of the path before the prompt that the token belongs to; 0 for other tokens."""
     interventions: tuple[Intervention, ...] = ()
-    """Interventions of the first node of a branch under interventions; all nodes after it are under the same ones."""
+    """Interventions, given for the first node of a branch under interventions; they apply to all nodes after it."""
 
 
 class Restore(Command, frozen=True):
@@ -124,9 +125,9 @@ class Restore(Command, frozen=True):
     node: Count
     """Node to move to."""
     rerolls: tuple[tuple[Count, Count], ...] = ()
-    """Nodes with a re-roll count above 0, and that count."""
+    """The nodes with a re-roll count above 0, each with that count."""
     replies: tuple[tuple[Count, ReplyFormat], ...] = ()
-    """Last nodes of prompts, and the format of the reply to each; the model's own format for all others."""
+    """Last nodes of prompts, each with the format of its reply; other replies have the model's own format."""
 
 
 class TakeStep(Stoppable, frozen=True):
@@ -146,7 +147,7 @@ class Choose(Stoppable, frozen=True):
 class MoveTo(Stoppable, frozen=True):
     """Move the session to a node of the tree; answered by `Moved`.
 
-    Tokens of the path that were never stepped (those of beams) are stepped now, each answered by `Step`.
+    Tokens of the path that the session has not stepped yet (from beams) are stepped now, each answered by `Step`.
     """
 
     node: Count
@@ -194,7 +195,7 @@ class Verify(Stoppable, frozen=True):
 
 
 class Recall(Stoppable, frozen=True):
-    """Recompute the logits after some nodes of one path, in separate caches, and keep them; answered by `Recalled`."""
+    """Recompute and cache the logits after some nodes of one path, in separate KV caches; answered by `Recalled`."""
 
     nodes: tuple[Count, ...]
 
@@ -229,13 +230,13 @@ class Verified(Record, frozen=True):
     """True if the ten most probable tokens are in the same order."""
     ms: Finite
     rounding: Finite = 0.0
-    """Largest difference that rounding can explain, as the path may have run in other chunks."""
+    """Largest difference that rounding can explain, since the path may have run in other chunks."""
     interventions: tuple[Intervention, ...] = ()
-    """Interventions under which the end of the path was computed, both times; empty for none."""
+    """Interventions under which the end of the path was computed both times; empty for none."""
 
 
 class Recalled(Record, frozen=True):
-    """The logits after some nodes were recomputed and are kept."""
+    """The logits after some nodes were recomputed and cached."""
 
     lasting: ClassVar[bool] = False
     nodes: tuple[Count, ...]
@@ -248,8 +249,8 @@ class Recalled(Record, frozen=True):
 class RepeatReply(OneProcess, frozen=True):
     """Generate after a node as mlx_lm.server does, with the session's settings; answered by `ReplyRepeated` records.
 
-    mlx_lm's own generator runs the path again in a separate cache, and draws with MLX's random numbers, which repeat
-    for a seed. The session draws differently, and doesn't move.
+    mlx_lm's own generator runs the path again in a separate cache and draws with MLX's random numbers, which a seed
+    makes repeatable. The session itself draws differently, and it doesn't move.
     """
 
     stoppable: ClassVar[bool] = True
@@ -258,13 +259,13 @@ class RepeatReply(OneProcess, frozen=True):
     seed: Count | None = None
     """Seed of MLX's generator; may be None at temperature 0, or if `ids` are given."""
     ids: tuple[Count, ...] = ()
-    """Token ids to take instead of the draws, for their logprobs; empty to generate."""
+    """Token ids to take instead of drawing, to get their logprobs; empty to generate."""
     cached: Count = 0
-    """Tokens of the prompt that the server had in its KV cache: its penalties don't see them."""
+    """Number of prompt tokens that the server had in its KV cache; its penalties don't apply to them."""
 
 
 class ReplyRepeated(Record, frozen=True):
-    """The tokens that mlx_lm's generator made so far."""
+    """The tokens that mlx_lm's generator has generated so far."""
 
     lasting: ClassVar[bool] = False
     node: Count
@@ -274,7 +275,7 @@ class ReplyRepeated(Record, frozen=True):
     logprobs: tuple[float, ...]
     """Logprob of each token, as in mlx_lm.server: after penalties and biases, before temperature and filters."""
     margins: tuple[float, ...]
-    """Each logprob less the largest of all other tokens; negative if another token is more probable."""
+    """Each logprob minus the largest logprob of the other tokens; negative if another token is more probable."""
     raws: tuple[bytes, ...]
     """Bytes of each token."""
     last: bool

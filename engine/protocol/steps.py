@@ -1,5 +1,5 @@
-"""Prompts and steps: segments of the prompt, distributions, how the sampler chose, times and memory; runs, look-ahead,
-and the user's marks.
+"""Prompts and steps: prompt segments, distributions, sampler stages, times and memory; runs, look-ahead, and the user's
+marks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SegmentRun(Struct, frozen=True):
 
     kind: SegmentKind
     begin: Count
-    """Index of the first token among the prompt's own, from 0."""
+    """Index of the first token in the prompt, from 0."""
     end: Count
     """Index after the last token."""
     message: Count
@@ -40,20 +40,20 @@ class SegmentRun(Struct, frozen=True):
 
 
 class LeftOut(Struct, frozen=True):
-    """A part of a conversation that its prompt lacks."""
+    """A part of a conversation that is missing in its prompt."""
 
     kind: SegmentKind
     message: Count
     """Index of the message, from 0; -1 for definitions of tools."""
     written: bool
-    """True if the text may have it in another form, as markup; False if the template leaves it out."""
+    """True if the prompt may contain the part in another form, as markup; False if the template leaves it out."""
 
 
 class ReplyMark(Struct, frozen=True):
-    """A text that marks where a segment of a reply ends and another begins."""
+    """A text that ends one segment of a reply and begins another."""
 
     at: str
-    """State in which the mark is recognized: a kind, or a kind and a name after a colon."""
+    """State in which the mark is recognized: a segment kind, optionally with a name after a colon."""
     text: str
     to: str
     """State after the mark."""
@@ -73,7 +73,7 @@ class PromptSegments(Struct, frozen=True):
     """Segments of a prompt, and the format of the reply that follows it."""
 
     runs: tuple[SegmentRun, ...] = ()
-    """Segments in the order of the text, without markup; empty for raw text, and if they can't be located."""
+    """Segments in the order of the text, without markup; empty for raw text or if they can't be located."""
     left_out: tuple[LeftOut, ...] = ()
     reply: ReplyFormat = ReplyFormat()
 
@@ -82,7 +82,7 @@ NO_SEGMENTS = PromptSegments()
 
 
 class CheckToolCall(Interleavable, frozen=True):
-    """Parse the last tool call up to a node as mlx_lm's server would; answered by `ToolCallChecked`.
+    """Parse the last tool call up to a node, like mlx_lm's server; answered by `ToolCallChecked`.
 
     It is also answered between the steps of a run.
     """
@@ -97,13 +97,13 @@ class ToolCallChecked(Record, frozen=True):
     node: Count
     """The command's node."""
     names: tuple[str, ...]
-    """Names of the called functions; empty if the call can't be parsed, or its text has arguments only."""
+    """Names of the called functions; empty if the call can't be parsed, or consists of arguments only."""
     error: str
-    """Reason that the call can't be parsed; empty if it can, or if no parser was tried."""
+    """Reason why the call can't be parsed; empty if it can, or if no parser was tried."""
     wrong: Count
     """Node of the first wrong token; 0 if there is none."""
     parser: str
-    """Parser of the call, as in `ReplyFormat`; empty if there is none, or the call is too long."""
+    """Parser used, as in `ReplyFormat`; empty if there is none, or if the call is too long."""
 
 
 # ---- prompts and steps -----------------------------------------------------------------------------
@@ -129,8 +129,8 @@ class ChatOptions(Struct, frozen=True):
     default_template: bool = False
     """True to use the default template of the tokenizer's class if the model has none."""
     response: str | None = None
-    """The given beginning of the answer (`--prefill-response` of mlx_lm.generate): the prompt ends with it. In the
-    record of a prompt it is as the template wrote it."""
+    """Given beginning of the answer (`--prefill-response` of mlx_lm.generate), with which the prompt ends. In the
+    record of a prompt it has the form that the template wrote."""
 
 
 NO_OPTIONS = ChatOptions()
@@ -143,19 +143,19 @@ def conversation(text: str, system: str | None) -> tuple[Message, ...]:
 
 
 class TurnDiffers(Record, frozen=True):
-    """A turn was not added, as the template's text differs from the path's; the user decides which one to keep."""
+    """A turn was not added because the template's text differs from the path's; the user decides which one to keep."""
 
     lasting: ClassVar[bool] = False
     at: Count
-    """Characters that both texts share at the beginning."""
+    """Number of characters that both texts share at the beginning."""
     path: str
     """Text of the path and the turn, after the shared beginning."""
     template: str
-    """Text that the template makes of the whole conversation, after the shared beginning."""
+    """The template's text of the whole conversation, after the shared beginning."""
     kept: Count
-    """Tokens that the template's text shares with the path; the others would run again."""
+    """Number of tokens that the template's text shares with the path; the others would run again."""
     tokens: Count
-    """Tokens of the template's text."""
+    """Number of tokens of the template's text."""
 
 
 Origin = Literal["prompt", "greedy", "sampled", "chosen", "inserted", "beam", "intervened", "served"]
@@ -166,28 +166,28 @@ however it was chosen."""
 class StepTimes(Struct, frozen=True, gc=False):
     """Milliseconds of one step.
 
-    Unless `pipelined`, they hold no work of the next step. The totals of a run add up to its time.
+    Unless `pipelined` is True, they don't include work for the next step. The totals of a run add up to its time.
     """
 
     total: Finite
     forward: Finite
-    """Forward pass, until its logits are in host memory."""
+    """Forward pass, until the logits are in host memory."""
     sample: Finite
     """Penalties, filters and draw for the next token."""
     inspect: Finite
     """Candidates, entropy, ranks and readings; in a pipelined step they overlap the next forward pass."""
     pipelined: bool = False
-    """True in a run without a pace. `total` is then the time from knowing the step's token to knowing the next one,
-    without `inspect`; both forward passes may have begun earlier, for a guess of the token."""
+    """True in a run without a pace. `total` is then the time from the pick of the step's token to the pick of the next
+    one, without `inspect`; both forward passes may have begun earlier, with a guess of the token."""
     collecting: Finite = 0.0
     """Time that Python's garbage collector took during the step."""
     drawing: Finite = 0.0
     """Time that another thread spent drawing the screen during the step."""
     cold: bool = False
-    """True for the model's first step since it was loaded, which includes one-time work: rates leave it out."""
+    """True for the model's first step after loading, which includes one-time work; rates leave it out."""
     shared: Count = 0
-    """Tokens that the step's round of speculative decoding gave; 0 for a plain step. `total` and `forward` are then
-    this token's share of the drafting and of the round's one forward pass."""
+    """Number of tokens from the step's round of speculative decoding; 0 for a plain step. In a round, `total` and
+    `forward` are this token's share of the drafting and of the single forward pass."""
 
 
 class Candidate(Struct, frozen=True, gc=False):
@@ -202,9 +202,9 @@ class Candidate(Struct, frozen=True, gc=False):
     """float32 log-softmax of the model's own logits, before any penalty or filter."""
     prob: Finite
     rank: Count
-    """Rank by the model's own logits: 1 for the most probable; ties share the lowest."""
+    """Rank by the model's own logits: 1 for the most probable; equal logits share the lowest rank."""
     sampler_prob: Finite
-    """Probability of the token in the sampler's draw, after all stages."""
+    """Probability of the token after all stages of the sampler."""
     cut_by: str | None
     """Name of the stage that removed the token; None if no stage did."""
 
@@ -215,9 +215,9 @@ _DECODER = msgpack.Decoder(tuple[_ROW, ...])
 
 
 class Candidates(Sequence[Candidate]):
-    """The candidates of a distribution, packed until they are read, and equal to a tuple of them.
+    """The candidates of a distribution, packed until they are read. Compares equal to a tuple of the same candidates.
 
-    Twenty candidates are 4.5 KB as objects, most of what a session of 20,000 steps holds, and 1 KB packed.
+    Twenty candidates take 1 KB packed, but 4.5 KB as objects: most of the memory of a session of 20,000 steps.
 
     Args:
         candidates: The candidates, or the value of `packed` of another instance.
@@ -229,7 +229,7 @@ class Candidates(Sequence[Candidate]):
         self.packed = (
             candidates if isinstance(candidates, bytes) else _ENCODER.encode([*map(astuple, candidates)])
         )
-        """A msgpack array with an array for each candidate: the values of its fields, in their order."""
+        """A msgpack array with an array of field values, in order, for each candidate."""
 
     @classmethod
     def checked(cls, packed: bytes) -> Candidates:
@@ -284,9 +284,9 @@ class StageReading(Struct, frozen=True, gc=False):
 
     name: str
     kept: Count
-    """Tokens left after the stage."""
+    """Number of tokens left after the stage."""
     removed_mass: Finite
-    """Probability before the stage of the tokens that it removed."""
+    """Total probability of the tokens that the stage removed, before the stage."""
 
 
 class GrammarReading(Struct, frozen=True, gc=False):
@@ -295,32 +295,33 @@ class GrammarReading(Struct, frozen=True, gc=False):
     allowed: Count
     """Number of allowed tokens."""
     mass: Finite
-    """Total probability of the allowed tokens in the model's own distribution; near 0 the grammar fights the model."""
+    """Total probability of the allowed tokens in the model's own distribution; near 0, the grammar works against the
+    model."""
     state: Literal["open", "accepting", "complete", "left", "ended"]
     """State of the grammar. `accepting`: the text may end here; `complete`: it must. `left`: a token was taken that the
-    grammar forbids; `ended`: the text ended with an end of sequence. After these two the grammar is off."""
+    grammar forbids; `ended`: the text ended with an end-of-sequence token. After the last two the grammar is off."""
     forced: bytes = b""
-    """Bytes that every text of the grammar continues with."""
+    """Bytes with which every text that the grammar allows continues."""
 
 
 MADE_UP = 2**20
-"""First of the ids for tokens of a server's reply that gives no ids; no vocabulary is as large."""
+"""First id for tokens of a server's reply without ids; larger than any vocabulary."""
 
 
 class Distribution(Struct, frozen=True, gc=False):
-    """The model's distribution after one node, and the sampler's."""
+    """The model's and the sampler's distribution after one node."""
 
     node: Count
     position: Count
     """Position of the next token in the context, from 0."""
     candidates: Candidates
-    """The model's most probable tokens, best first; the picked token is always among them, whatever its rank."""
+    """The model's most probable tokens, best first, and the picked token whatever its rank."""
     entropy_bits: Finite
     """Entropy of the model's own distribution."""
     sampler_entropy_bits: Finite
     """Entropy of the distribution that the sampler draws from."""
     others: Count
-    """Tokens of the vocabulary that are not among the candidates."""
+    """Number of tokens of the vocabulary that are not among the candidates."""
     others_prob: Finite
     others_sampler_prob: Finite
     stages: tuple[StageReading, ...]
@@ -329,21 +330,22 @@ class Distribution(Struct, frozen=True, gc=False):
     draw: Finite | None
     """Random number in [0, 1) that picked the token; None for greedy decoding."""
     draw_from: Finite | None
-    """Begin of the picked token's interval in the sampler's cumulative distribution, by rank; None for greedy."""
+    """Begin of the picked token's interval in the sampler's cumulative distribution by rank; None for greedy
+    decoding."""
     draw_to: Finite | None
-    """End of that interval; None for greedy."""
+    """End of that interval; None for greedy decoding."""
     reroll: Count
     """Number of repeats of the draw at this node; part of the draw's seed."""
     grammar: GrammarReading | None = None
-    """Reading of the grammar after the node; None without a grammar, and before it begins."""
+    """Reading of the grammar after the node; None without a grammar or before it begins."""
     listed: bool = False
-    """True if the distribution comes from a server's reply: the candidates are those that the reply lists, other ranks
-    are not known and 0, nor is the sampler's work known. The entropies are then lower bounds, with all other tokens
-    taken as one; times, memory and cache of the step are not known and 0."""
+    """True if the distribution comes from a server's reply. The candidates are then those listed in the reply, and the
+    entropies are lower bounds that count all other tokens as one. Other ranks and the step's times, memory and cache
+    are unknown and given as 0; the sampler's stages are unknown, too."""
 
 
 class PromptToken(Struct, frozen=True, gc=False):
-    """One token of the prompt with its prompt logprob, if that was computed."""
+    """One token of the prompt, with its prompt logprob if computed."""
 
     node: Count
     position: Count
@@ -352,7 +354,7 @@ class PromptToken(Struct, frozen=True, gc=False):
     raw: bytes
     special: bool
     logprob: float | None = None
-    """Logprob of the token given those before it; None for the first token, and if prompt logprobs are off."""
+    """Logprob of the token given those before it; None for the first token or if prompt logprobs are off."""
     prob: Finite | None = None
     rank: Count | None = None
     entropy_bits: Finite | None = None
@@ -369,14 +371,14 @@ class PromptOpened(Record, frozen=True):
     """The encoded text, chat template included."""
     chat: bool
     tokens: tuple[PromptToken, ...]
-    """The tokens without readings, which follow as `PromptReadings`; those of earlier prompts keep their nodes."""
+    """The tokens without readings, which follow as `PromptReadings`; tokens of earlier prompts keep their nodes."""
     echo: bool
     """True if prompt logprobs are computed."""
     notes: tuple[str, ...] = ()
     parent: Count = 0
     """Node before the first token: the root, or the end of the completion that the prompt follows."""
     held: Count = 0
-    """Tokens of the path that are in the cache already and don't run again."""
+    """Number of tokens of the path that are already in the cache and don't run again."""
     messages: tuple[Message, ...] = ()
     """The whole conversation, as the chat template gets it; empty for raw text."""
     options: ChatOptions = NO_OPTIONS
@@ -396,17 +398,17 @@ class PrefillChunk(Record, frozen=True):
     """Time of the forward pass, until the caches are evaluated, as in mlx-lm."""
     kv: KVReading
     cold: bool = False
-    """True for the model's first chunk since it was loaded, which includes one-time work: rates leave it out."""
+    """True for the model's first chunk after loading, which includes one-time work; rates leave it out."""
 
 
 class PromptReadings(Record, frozen=True):
-    """Prompt logprobs of some tokens of a prompt; the first token doesn't wait for them."""
+    """Prompt logprobs of some tokens of a prompt, computed without delaying the first token."""
 
     tokens: tuple[PromptToken, ...]
     ms: Finite
     """Time of the output layer and of the readings; not part of TTFT."""
     left: Count
-    """Tokens whose readings still follow."""
+    """Number of tokens whose readings still follow."""
 
 
 class Prefilled(Record, frozen=True):
@@ -419,26 +421,26 @@ class Prefilled(Record, frozen=True):
     kv: KVReading
     memory: Memory
     ttft_ms: Finite
-    """Time to first token: trimming the cache to the shared beginning, the forward passes of the rest and the first
-    draw, without the prompt logprobs."""
+    """Time to first token: trimming the cache to the shared beginning, the remaining forward passes and the first draw,
+    without prompt logprobs."""
     prompt_tps: Finite
-    """Prefill tokens per second, without the chunks of a cold start; 0 if there are no others."""
+    """Prefill tokens per second, without chunks of a cold start; 0 if there are no others."""
     kept: Count = 0
-    """Tokens that stayed in the cache, shared with the path before."""
+    """Number of tokens that stayed in the cache, shared with the previous path."""
     restored: Count = 0
-    """Tokens whose KV was restored from memory."""
+    """Number of tokens whose KV was restored from memory."""
     restored_bytes: Count = 0
     """Bytes of KV restored from memory."""
     note: str = ""
-    """Reason that shared tokens ran through the model again; empty if none did."""
+    """Reason why shared tokens ran through the model again; empty if none did."""
     cold: bool = False
-    """True if `ttft_ms` includes a cold start: the model's first chunk or first single token since it was loaded."""
+    """True if `ttft_ms` includes a cold start: the model's first chunk or first single token after loading."""
     unread: Count = 0
-    """Tokens whose `PromptReadings` follow."""
+    """Number of tokens whose `PromptReadings` follow."""
 
 
 AS_BEFORE = Distribution(-1, -1, NO_CANDIDATES, 0.0, 0.0, 0, 0.0, 0.0, (), -1, None, None, None, 0)
-"""The value of `Step.choice` in a file if it equals the last distribution of the node before."""
+"""Value of `Step.choice` in a file if the choice equals the last distribution of the parent."""
 
 
 class Step(Record, frozen=True, omit_defaults=True):
@@ -447,12 +449,12 @@ class Step(Record, frozen=True, omit_defaults=True):
     index: Count
     """Index among the decoded tokens of the path, from 0; prompts and user turns don't count."""
     position: Count
-    """Position in the context, prompt included, from 0."""
+    """Position in the context, including the prompt, from 0."""
     node: Count
     parent: Count
     id: Count
     text: str
-    """Characters that this token completes; concatenated they are the text."""
+    """Characters that this token completes; concatenated over the steps they are the text."""
     raw: bytes
     pending: bytes
     """Bytes of an unfinished character, which the next token may complete."""
@@ -473,7 +475,7 @@ class Step(Record, frozen=True, omit_defaults=True):
 
 
 class Resampled(Record, frozen=True):
-    """New distribution after the last token, for other settings or a re-roll; no forward pass was needed."""
+    """New distribution after the last token, for other settings or a re-roll, without a forward pass."""
 
     next: Distribution
 
@@ -491,22 +493,22 @@ class Finished(Record, frozen=True):
 
 
 class Restoring(Record, frozen=True):
-    """Progress of a restored path through the model."""
+    """Progress of running a restored path through the model."""
 
     lasting: ClassVar[bool] = False
     done: Count
     total: Count
-    """Tokens of the path."""
+    """Number of tokens of the path."""
 
 
 class Restored(Record, frozen=True):
-    """The tree of a recorded session was rebuilt, and the cache holds the path to one of its nodes."""
+    """The tree of a recorded session was rebuilt, and the cache contains the path to one of its nodes."""
 
     node: Count
     tokens: Count
-    """Tokens of the path to the node."""
+    """Number of tokens of the path to the node."""
     logprobs: tuple[float, ...]
-    """Logprobs of the path's last tokens as computed now, in order, for comparison with the recorded ones."""
+    """Logprobs of the path's last tokens as computed now, in order, to compare with the recorded ones."""
     next: Distribution
     kv: KVReading
     memory: Memory
@@ -517,7 +519,7 @@ class Restored(Record, frozen=True):
 
 
 class Explain(Interleavable, frozen=True):
-    """Explain the sampler stage by stage after a node, from kept logits; answered by `Explained`.
+    """Explain the sampler stage by stage after a node, from cached logits; answered by `Explained`.
 
     It is also answered between the steps of a run.
     """
@@ -525,18 +527,18 @@ class Explain(Interleavable, frozen=True):
     node: Count
     """Node before the token in question; the distribution after this node is explained."""
     settings: Settings | None = None
-    """Other settings to try with the same draw; None for those that the session was at the node with last."""
+    """Other settings to try with the same draw; None for the last ones that the session used at the node."""
     reroll: Count = 0
-    """Number of repeats of that draw, from the `Distribution` that the token was taken from: other tokens after the
-    same node may come from other draws."""
+    """Number of repeats of the draw, from the `Distribution` that the token was taken from: another token after the
+    same node may come from another draw."""
     also: tuple[Count, ...] = ()
-    """Ids of tokens that are listed in addition to the most probable ones, such as the one that was taken."""
+    """Ids of tokens to list in addition to the most probable ones, such as the one taken."""
 
 
 class WhatIf(Interleavable, frozen=True):
-    """Compute the picks of other settings with the same draws, at each step up to a node; answered by `WhatIfAnswered`.
+    """Compute the picks under other settings with the same draws at each step up to a node.
 
-    It is also answered between the steps of a run.
+    Answered by `WhatIfAnswered`, also between the steps of a run.
     """
 
     settings: Settings
@@ -549,28 +551,28 @@ class StageColumn(Struct, frozen=True):
 
     name: str
     kept: Count
-    """Number of tokens of the whole vocabulary that are left after the stage."""
+    """Number of tokens of the vocabulary that are left after the stage."""
     removed_mass: Finite
     unit: Literal["logit", "prob"]
     """Unit of the values: logits after a stage that changes them, probabilities of the tokens left after a filter."""
     values: tuple[float | None, ...]
-    """Value of each candidate, in their order; None once the candidate is removed."""
+    """Value of each candidate, in order; None for a removed candidate."""
 
 
 class Explained(Record, frozen=True):
-    """The sampler's distribution after one node, stage by stage, from kept logits."""
+    """The sampler's distribution after one node, stage by stage, from cached logits."""
 
     node: Count
     logits: tuple[float, ...]
-    """The model's own logits, one for each candidate of `next`, in their order."""
+    """The model's own logits, one for each candidate of `next`, in the same order."""
     columns: tuple[StageColumn, ...]
-    """Stages that ran, in their order."""
+    """The stages that ran, in order."""
     earlier: tuple[tuple[Count, ...], ...]
-    """Earlier positions of each candidate in the context, as far back as the penalties look."""
+    """Earlier positions of each candidate in the context, as far back as the penalties reach."""
     next: Distribution
     """The distribution under the requested settings, with the same draw."""
     used: bool
-    """True if these are the settings that the session was at the node with last."""
+    """True if these are the last settings that the session used at the node."""
     model: str = ""
     """Title of the second model if its distribution is explained; empty for the session's model."""
 
@@ -579,12 +581,12 @@ class WhatIfStep(Struct, frozen=True):
     """The token that the same draw would have picked at one step of the path under other settings."""
 
     node: Count
-    """Node of the step's own token."""
+    """Node of the token that the step took."""
     picked: Count
-    """Id of the token that the other settings pick."""
+    """Id of the token picked under the other settings."""
     text: str
     same: bool
-    """True if it equals the token that was taken."""
+    """True if this is the token that the step took."""
 
 
 class WhatIfAnswered(Record, frozen=True):
@@ -594,9 +596,9 @@ class WhatIfAnswered(Record, frozen=True):
     tip: Count
     """Last node of the path."""
     steps: tuple[WhatIfStep, ...]
-    """Steps whose logits are kept, in the path's order."""
+    """Steps with cached logits, in the path's order."""
     dropped: tuple[Count, ...]
-    """Nodes of steps whose logits were dropped to stay within the memory limit; `Recall` computes them again."""
+    """Nodes of steps with logits that were dropped to stay within the memory limit; `Recall` computes them again."""
     ms: Finite
 
 
@@ -611,9 +613,9 @@ class Run(Stoppable, frozen=True):
     until: Breakpoints | None = None
     """Breakpoints in addition to the settings' own stops; answered by `BreakpointHit` if one stops the run."""
     over_sure: bool = False
-    """True to stop also if the next token is not sure (`engine.breakpoints.UNSURE`)."""
+    """True to also stop if the next token is not sure (`engine.breakpoints.UNSURE`)."""
     goes_on: bool = False
-    """True to continue the last run, cancelled for another pace, with its breakpoints and their counts."""
+    """True to continue the last run, cancelled to change its pace, with its breakpoints and their counts."""
 
 
 class LookAhead(Command, frozen=True):
@@ -638,11 +640,11 @@ class AheadLine(Struct, frozen=True):
     ids: tuple[Count, ...]
     """Ids of the tokens after it, including an end-of-sequence token."""
     text: str
-    """Characters that these tokens complete, after those of the candidate; without an end-of-sequence token."""
+    """Characters that these tokens complete, after those of the candidate and without an end-of-sequence token."""
     logprob: float
     """Sum of the logprobs of the candidate and all tokens after it: float32 log-softmax of the model's own logits."""
     ended: bool
-    """True if an end-of-sequence token was reached, or the text of a grammar is complete."""
+    """True if the line ended with an end-of-sequence token or a complete text of the grammar."""
 
 
 class LookedAhead(Record, frozen=True):
@@ -653,12 +655,12 @@ class LookedAhead(Record, frozen=True):
     lines: tuple[AheadLine, ...]
     """Lines in the order of the command's candidates."""
     tokens: Count
-    """Number of tokens that each line will have, unless it ends before."""
+    """Number of tokens that each line will have unless it ends before."""
     last: bool
     ms: Finite
     """Time since the look-ahead began."""
     note: str = ""
-    """Sentences on lines that run one after another or are shorter, or a path that was recomputed; empty for none."""
+    """Sentences on lines that run one after another or are shorter, or on a recomputed path; otherwise empty."""
 
 
 class BreakpointHit(Record, frozen=True):
@@ -667,14 +669,14 @@ class BreakpointHit(Record, frozen=True):
     node: Count
     """The session's current node."""
     conditions: tuple[str, ...]
-    """Conditions that held, each as a sentence with its figures: `entropy 3.21 bits is above 3.00`."""
+    """Conditions that were met, each as a sentence with its values: `entropy 3.21 bits is above 3.00`."""
 
 
 # ---- marks of the user -----------------------------------------------------------------------------
 
 
 class Marked(Record, frozen=True):
-    """The user's marks of one node from now on; it has none if all are defaults."""
+    """The user's marks of one node, replacing earlier ones; the node has no marks if all fields have their defaults."""
 
     node: Count
     name: str = ""
@@ -685,11 +687,11 @@ class Marked(Record, frozen=True):
     caption: str = ""
     """Caption for an audience, shown when a replay arrives here."""
     tool: str = ""
-    """Id of the panel or tool that shows what the caption says, and that the replay opens; empty for none."""
+    """Id of the panel or tool that the replay opens with the caption; empty for none."""
 
 
 class Deleted(Record, frozen=True):
-    """A node and all nodes below it are hidden. They stay in the engine's tree, so that this can be undone."""
+    """A node and all nodes below it are hidden. They stay in the engine's tree, so that the user can undo this."""
 
     node: Count
 
@@ -701,14 +703,14 @@ class Undeleted(Record, frozen=True):
 
 
 class Undone(Record, frozen=True):
-    """The user's last change was undone; records of what that changes follow: marks, a deletion or settings."""
+    """The user's last change was undone; the records for the affected marks, deletion or settings follow."""
 
     redo: bool = False
-    """True if the change that was undone last was redone instead."""
+    """True if the last undone change was redone instead."""
 
 
 class BeatReached(Record, frozen=True):
-    """A lesson reached one of its cards: a replay of the lesson goes from one of these records to the next."""
+    """A lesson reached one of its cards. A replay of the lesson steps from one of these records to the next."""
 
     lesson: str
     """Id of the lesson."""
@@ -719,9 +721,9 @@ class BeatReached(Record, frozen=True):
 
 
 class QuestionAsked(Record, frozen=True):
-    """A question of a lesson to the engine; its answer follows, up to the command's `Ended`.
+    """A command of a lesson; its records follow, up to its `Ended`.
 
-    A replay answers the same question with the same records.
+    A replay answers the same command with the same records.
     """
 
     command: str

@@ -1,4 +1,4 @@
-"""Texts and tokens: tokenizing, searches, previews, rows of logits, what a grammar allows; merges of a tokenizer."""
+"""Texts and tokens: tokenizing, prompt previews, vocabulary searches, rows of logits, what a grammar allows, merges."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Tokenize(Interleavable, frozen=True):
 
 
 class PreviewPrompt(Interleavable, frozen=True):
-    """Encode a prompt as a `Prefill` of these fields would, and change nothing.
+    """Encode a prompt as a `Prefill` with the same fields would, without changing the session.
 
     Answered by `PromptPreview`, also between the steps of a run.
     """
@@ -41,11 +41,11 @@ class PreviewPrompt(Interleavable, frozen=True):
     messages: tuple[Message, ...] = ()
     options: ChatOptions = NO_OPTIONS
     most: Count = 400
-    """Maximum number of tokens in the answer: of a longer prompt the first and the last ones."""
+    """Maximum number of tokens in the answer; a longer prompt is shortened to its first and last ones."""
 
 
 class CutText(Command, frozen=True):
-    """Tokenize a text with a model's tokenizer alone: its weights are not read, and a loaded model stays as it is.
+    """Tokenize a text with a model's tokenizer, without reading its weights; a loaded model stays as it is.
 
     Answered by `Loading` records and one `Tokenized`, whose text includes the chat template.
     """
@@ -63,7 +63,10 @@ class CutText(Command, frozen=True):
 
 
 class FindTokens(Interleavable, frozen=True):
-    """Search the vocabulary at a node, with kept logits; answered by `TokensFound`, also between the steps of a run."""
+    """Search the vocabulary at a node with cached logits; answered by `TokensFound`.
+
+    It is also answered between the steps of a run.
+    """
 
     node: Count
     query: str
@@ -71,17 +74,17 @@ class FindTokens(Interleavable, frozen=True):
     limit: Count = 100
     """Maximum number of matches in the answer."""
     settings: Settings | None = None
-    """Settings for the probabilities after the sampler; None for those that the session was at the node with last."""
+    """Settings for the probabilities after the sampler; None for the last ones that the session used at the node."""
     reroll: Count = 0
-    """Number of repeats of the draw: some stages of the sampler draw, too."""
+    """Number of repeats of the draw; it matters here because some stages of the sampler draw, too."""
 
 
 class ReadGrammar(Interleavable, frozen=True):
     """Compute what a grammar expects after a node; answered by `GrammarExpected`, or `Failure` if the grammar is not
     valid.
 
-    It is also answered between the steps of a run. A grammar that was not seen before is tried in a process of its own,
-    which takes 0.3 to 2 s.
+    It is also answered between the steps of a run. A new grammar is tried in a separate process first, which takes 0.3
+    to 2 s.
     """
 
     node: Count
@@ -91,14 +94,14 @@ class ReadGrammar(Interleavable, frozen=True):
 
 
 class ReadLogits(Command, frozen=True):
-    """Emit kept rows of logits for a recording: a `LogitsRow` for each node, and a `ModelVocabulary` before the model's
-    first.
+    """Emit cached rows of logits for a recording: a `LogitsRow` for each node, and a `ModelVocabulary` before the
+    model's first one.
 
-    A row that was dropped, or never kept, such as inside a prompt, must be computed again with `Recall` before.
+    A row that isn't cached, such as inside a prompt, must be computed with `Recall` before.
     """
 
     nodes: tuple[Count, ...] = ()
-    """Nodes in the order of the answers; empty for all nodes whose logits are kept."""
+    """Nodes in the order of the answers; empty for all nodes with cached logits."""
 
 
 class TokensFound(Record, frozen=True):
@@ -108,14 +111,14 @@ class TokensFound(Record, frozen=True):
     node: Count
     query: str
     matches: tuple[Candidate, ...]
-    """Matches: the token that is the text, then those that begin with it, then others, each by probability; at most
-    the requested number."""
+    """At most the requested number of matches: the token that equals the text, then those that begin with it, then the
+    others, each group by probability."""
     total: Count
     """Number of all matches."""
     mass: Finite
     """Total probability of all matches in the model's own distribution."""
     note: str = ""
-    """Sentence that these numbers are of other prefill chunks than the path's; empty if they are not."""
+    """A sentence if these numbers come from other prefill chunks than the path's; otherwise empty."""
 
 
 class Piece(Struct, frozen=True):
@@ -147,24 +150,24 @@ class PromptPreview(Record, frozen=True):
     special: Count
     """Number of special tokens among them."""
     shared: Count
-    """Number of first tokens that equal those of the current path."""
+    """Number of tokens that the prompt and the current path have in common at the beginning."""
     first: tuple[Piece, ...]
     """First tokens of the prompt; all of them if `last` is empty."""
     last: tuple[Piece, ...]
     """Last tokens of a prompt that is longer than the requested maximum."""
     notes: tuple[str, ...]
-    """Requests that can't be met."""
+    """Parts of the request that can't be met."""
 
 
 class ExpectedBeginning(Struct, frozen=True):
-    """Allowed tokens of a grammar that begin alike."""
+    """A group of tokens that a grammar allows and that begin alike."""
 
     words: str
-    """Words for the common beginning: `a digit`, `“-”`, `the end`."""
+    """The common beginning in words: `a digit`, `“-”`, `the end`."""
     tokens: Count
     """Number of these tokens."""
     mass: Finite | None
-    """Total probability of these tokens in the model's own distribution; None if the logits are not kept."""
+    """Total probability of these tokens in the model's own distribution; None if the logits are not cached."""
 
 
 class GrammarExpected(Record, frozen=True):
@@ -173,7 +176,7 @@ class GrammarExpected(Record, frozen=True):
     lasting: ClassVar[bool] = False
     node: Count
     reading: GrammarReading | None
-    """Reading of the grammar after the node; None before the grammar begins, and if the logits are not kept."""
+    """Reading of the grammar after the node; None before the grammar begins, and if the logits are not cached."""
     expected: tuple[ExpectedBeginning, ...]
     """Beginnings of the allowed tokens, largest mass first; empty if all tokens are allowed."""
 
@@ -191,9 +194,9 @@ class TakeApart(Command, frozen=True):
     settings: LoadSettings | None = None
     """Settings that name the tokenizer's model, or a tokenizer.json; None for the loaded model."""
     begin: Count = 0
-    """Index of a character: words that end at it or before are left out of the answer."""
+    """Words that end at or before this character index are left out of the answer."""
     end: Count | None = None
-    """Index of a character: words that begin at it or later are left out; None to leave out none."""
+    """Words that begin at or after this character index are left out; None for no limit."""
     node: Count | None = None
     """Node of the token that the question is about, repeated in the answer; None if it is about none."""
 
@@ -202,13 +205,13 @@ class Segmentation(Struct, frozen=True):
     """One segmentation of a word, by a unigram or WordPiece model."""
 
     score: Finite | None
-    """Sum of the log probabilities of the pieces, natural logarithm; None for WordPiece, which has none."""
+    """Sum of the pieces' log probabilities, natural logarithm; None for WordPiece, which has no probabilities."""
     lengths: tuple[Count, ...]
     """Number of symbols of each piece."""
 
 
 class WordApart(Struct, frozen=True):
-    """One word of a text, as the tokenizer sees it, and the merges or segmentations that give its tokens."""
+    """One word of a text after pre-tokenization, and the merges or segmentations that give its tokens."""
 
     begin: Count
     """Index of the first character in the text."""
@@ -217,17 +220,17 @@ class WordApart(Struct, frozen=True):
     symbols: tuple[bytes, ...]
     """Symbols before the first merge: the bytes of each character, or each byte of a character."""
     borders: tuple[Count, ...]
-    """Index of the symbol after the border that each merge removes, in the order of the merges."""
+    """For each merge in order, the index of the symbol after the border that it removes."""
     ranks: tuple[Count, ...]
-    """Index of each merge in the tokenizer's list, from 0: of the possible merges the lowest is made first."""
+    """Index of each merge in the tokenizer's list, from 0. The possible merge with the lowest index is made first."""
     ways: tuple[Segmentation, ...]
-    """Best segmentations of a unigram model, best first; the only one of a WordPiece model; none of BPE."""
+    """The best segmentations of a unigram model, best first; the only one of a WordPiece model; empty for BPE."""
     ids: tuple[Count, ...]
     """Token ids of the word, equal to the tokenizer's own."""
     ends: tuple[Count, ...]
-    """Index in the text after the last character of each of these tokens."""
+    """For each of these tokens, the index in the text after its last character."""
     added: bool = False
-    """True if the word is an added token, outside the vocabulary, split off before all others."""
+    """True if the word is an added token, which is split off before all other words."""
 
     def pieces(self, merges: int | None = None) -> tuple[bytes, ...]:
         """The pieces of the word.
@@ -256,7 +259,7 @@ class TakenApart(Record, frozen=True):
     node: Count | None
     """Node of the token that the question is about; None if it is about none."""
     name: str
-    """Name of the model or the file; empty for the loaded model."""
+    """Name of the requested model or file; empty for the loaded model."""
     algorithm: TokenizerKind
     vocabulary: Count
     merges: Count

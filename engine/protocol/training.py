@@ -11,7 +11,7 @@ from engine.settings import TrainingSettings
 
 
 class BeginTraining(Command, frozen=True):
-    """Read the text, train a tokenizer and make a model of random weights; answered by one `TrainingBegun`.
+    """Read the text, train a tokenizer and make a model with random weights; answered by one `TrainingBegun`.
 
     The model of an earlier training is dropped; the session's model stays.
     """
@@ -31,19 +31,19 @@ class ResumeTraining(Command, frozen=True):
 
 
 class Train(Stoppable, frozen=True):
-    """Train for some steps, at most up to the last; answered by a `TrainedStep` for each, and `CheckpointSaved`."""
+    """Train for some steps, at most up to the last one; answered by a `TrainedStep` for each, and `CheckpointSaved`."""
 
     needs_model: ClassVar[bool] = False
     steps: Count = 1
     directory: str = ""
-    """Directory for checkpoints, each in a subdirectory; empty for none. The last checkpoint is written after the
-    steps, also if the command is cancelled."""
+    """Directory for checkpoints, each in its own subdirectory; empty for none. A last checkpoint is written after the
+    steps, even if the command is cancelled."""
     save_every: Count = 0
     """Interval of additional checkpoints, in steps of the whole training; 0 for none."""
 
 
 class SaveCheckpoint(Command, frozen=True):
-    """Write the model with its tokenizer, in the form that mlx_lm loads; answered by `CheckpointSaved`."""
+    """Write the model with its tokenizer, in mlx_lm's format; answered by `CheckpointSaved`."""
 
     needs_model: ClassVar[bool] = False
     directory: str
@@ -58,18 +58,18 @@ class TrainingBegun(Record, frozen=True):
     text: str
     """Short description of the training text."""
     step: Count
-    """Number of steps made so far: 0, or those of the checkpoint."""
+    """Number of steps made so far: 0, or the checkpoint's."""
     parameters: Count
     vocabulary: Count
     """Number of tokens of the tokenizer: fewer than requested if the text has no more pairs to merge."""
     tokens: Count
-    """Number of tokens of the text, without those held out."""
+    """Number of tokens of the text, without the held-out ones."""
     held_out_tokens: Count
     """Number of tokens at the end of the text that are held out of training."""
     parts: tuple[str, ...]
     """Names of the parts of the model, in the order of `TrainedStep.norms`."""
     tokenizer_ms: Finite | None
-    """Time of training the tokenizer; None for the tokenizer of a checkpoint."""
+    """Time to train the tokenizer; None for the tokenizer of a checkpoint."""
     blas: str = ""
     """Name and version of the fast library that multiplies matrices on a CPU; empty for MLX's own."""
 
@@ -107,13 +107,13 @@ class TrainedStep(Record, frozen=True):
     norms: tuple[float, ...]
     """Gradient norm of each part, in the order of `TrainingBegun.parts`, before clipping."""
     tokens: Count
-    """Number of tokens trained on so far, repeats included."""
+    """Number of tokens trained on so far, including repeats."""
     ms: Finite
     """Time of the step, without the report."""
     left_ms: Finite
-    """Estimated time to the end of the training, reports included, from the times of the last steps."""
+    """Estimated time to the end of the training, including reports, from the times of the last steps."""
     look: TrainingLook | None = None
-    """Report every few steps, and after the first and the last one; otherwise None."""
+    """Report, made every few steps and after the first and the last one; otherwise None."""
 
 
 class CheckpointSaved(Record, frozen=True):

@@ -1,7 +1,7 @@
 """Recordings: everything that happened in a session, as data.
 
-A recording is a header and an entry for each record and each change of settings, with its time, in the order in which
-the engine emitted them. Fed to the screen's timeline in this order, they give the same screen without MLX.
+A recording has a header and an entry with a time for each record and each change of settings, in the order in which the
+engine emitted them. Passed to the screen's timeline in this order, they give the same screen without MLX.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class RecordedSession(Struct):
     header: Header
     entries: list[Entry]
     torn: int
-    """Bytes of an incomplete last frame that was skipped."""
+    """Bytes of a skipped incomplete last frame; 0 if there is none."""
 
 
 def load(path: Path | str, torn_ok: bool = False) -> RecordedSession:
-    """Read a complete recording. `RecordingReader` reads one entry at a time, so that a screen need not wait.
+    """Read a complete recording; `RecordingReader` reads one entry at a time, so that a screen need not wait.
 
     Args:
         path: The file.
@@ -60,7 +60,7 @@ def load(path: Path | str, torn_ok: bool = False) -> RecordedSession:
 
 
 class Peek(Struct, frozen=True):
-    """A session in a list of sessions, read from the first entries of its file."""
+    """Summary of a recorded session for a list, read from the first entries of its file."""
 
     path: Path
     created: str
@@ -69,10 +69,9 @@ class Peek(Struct, frozen=True):
     prompt: str
     """The first prompt; empty if there is none."""
     size: int
-    """Bytes of the file."""
     in_use: bool
     user_message: str = ""
-    """The user's message in that prompt, without the text that the chat template added."""
+    """The user's message in the first prompt, without the text added by the chat template."""
     model_path: str = ""
     """Directory of the model; empty if none was loaded."""
 
@@ -101,11 +100,11 @@ def peek(path: Path | str, most: int = 50) -> Peek:
 
 _OWN = ("assistant", "model")
 _ROLES = (*_OWN, "user", "system", "human")
-"""Role names that templates write as text before a message; `_OWN` are those of the model's answer."""
+"""Role names that templates write as text before a message; `_OWN` are the roles of the model's answers."""
 
 
 def user_message(prompt: PromptOpened) -> str:
-    """The user's last message in a prompt, without the chat template's text; all of the text of a raw prompt."""
+    """The user's last message in a prompt, without the chat template's text; the complete text of a raw prompt."""
     if not prompt.chat:
         return prompt.text
     runs = groupby(prompt.tokens, key=lambda token: token.special)
@@ -126,8 +125,8 @@ def _message(text: str) -> str:
 def worth_keeping(record: object) -> bool:
     """True if a record belongs in a recording.
 
-    False for progress records, prompt previews, grammar readings and unfinished look-aheads, and for a view of the
-    model's internals of more than `MOST_PACKED` bytes.
+    False for progress of a load or a restore, prompt previews, grammar readings, unfinished look-aheads, and views of
+    the model's inside of more than `MOST_PACKED` bytes.
     """
     if getattr(record, "nbytes", 0) > MOST_PACKED:
         return False
@@ -136,7 +135,7 @@ def worth_keeping(record: object) -> bool:
     ) and not (isinstance(record, protocol.LookedAhead) and not record.last)
 
 
-# ---- rows of logits, placed after the entries that introduce their nodes -----------------------
+# ---- rows of logits, placed after the entries with their nodes ---------------------------------
 
 _Place = tuple[int, int]
 """Number of a tree and one of its nodes; -1 instead of a node for its model's vocabulary."""
@@ -147,7 +146,7 @@ def placed(entries: Iterable[Entry]) -> list[Entry]:
     """Reorder entries: each row of logits after the first entry with its node, each vocabulary after its model.
 
     Args:
-        entries: Entries in their original order; rows requested later come late in it, and some may occur twice.
+        entries: Entries in their original order; rows may come much later than their nodes, and some may occur twice.
     """
     numbered, tree = [], 0
     for entry in entries:
@@ -166,7 +165,7 @@ def placed(entries: Iterable[Entry]) -> list[Entry]:
     found: list[Entry] = []
     for tree, entry in numbered:
         if isinstance(entry.value, LogitsRow):
-            late = [rows.pop((tree, entry.value.node), None)]  # a node that no other entry has
+            late = [rows.pop((tree, entry.value.node), None)]  # a row without an entry for its node
         elif isinstance(entry.value, ModelVocabulary):
             late = []
         else:
@@ -177,7 +176,7 @@ def placed(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _nodes_of(value: object) -> tuple[int, ...]:
-    """Nodes whose rows are placed after an entry."""
+    """Nodes with rows that are placed after an entry."""
     match value:
         case protocol.ModelFacts():
             return (_VOCABULARY,)

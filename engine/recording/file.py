@@ -1,8 +1,9 @@
-"""The file of a recording: frames of msgpack, uncompressed while it grows and compressed with Zstandard once saved.
+"""The file of a recording: frames of msgpack, uncompressed while it grows, and compressed with Zstandard when saved as
+`.zst`.
 
 `inspector/help/recording-format.md` describes the format. The reader trusts nothing: types, ranges and sizes are
-checked before anything is displayed. The content takes at most some 40 times the file's bytes of memory, and a rejected
-frame at most 80 times its own.
+checked before anything is displayed. In memory, the content takes at most about 40 times the bytes of the file, and a
+rejected frame at most 80 times its own.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ Kept = protocol.Record | Settings | LoadSettings
 MAGIC = b"mlx-inspector recording 1\n"
 MIB = 2**20
 FRAME_LIMIT = 8 * MIB
-"""Maximum bytes of a frame; a number of one byte may take 32 bytes in memory."""
+"""Maximum bytes of a frame; a single byte, such as a small number, may take 32 bytes in memory."""
 TOTAL_LIMIT = 256 * MIB
 """Maximum bytes of a recording, uncompressed: about 85,000 steps with 20 candidates."""
 RATIO_LIMIT, RATIO_FREE = 20, 4 * MIB
-"""Maximum decompression ratio after the first `RATIO_FREE` bytes; sessions have 2 to 10."""
+"""Maximum decompression ratio, checked after the first `RATIO_FREE` bytes; sessions have 2 to 10."""
 WINDOW_LOG = 25
-"""Maximum window of Zstandard, as the exponent of 2 of its bytes."""
+"""Base-2 logarithm of the maximum Zstandard window in bytes."""
 _BEFORE = Layout("<II")
 """Prefix of each frame: its number of bytes and its CRC-32, which is 0 in a compressed file."""
 _MEND = "The file was damaged or edited; take another copy of it."
@@ -54,7 +55,7 @@ _MEND = "The file was damaged or edited; take another copy of it."
 
 
 class Header(Struct, frozen=True, tag_field="event"):
-    """First entry of a recording, and of each part that another run of the program appended."""
+    """First entry of a recording, and of each part that a later run of the program appended."""
 
     program: str
     """Name and version of the program that wrote it."""
@@ -130,7 +131,7 @@ _KIND = msgpack.Decoder(_Kind)
 
 @cache
 def _decoder() -> msgpack.Decoder[Any]:
-    """The decoder of frames, made when the first file is read: that takes 25 ms."""
+    """The decoder of frames, made when the first file is read, since that takes 25 ms."""
     kinds: Any = Union[Header, End, SettingsUsed, LoadSettingsUsed, *RECORDS.values()]
     return msgpack.Decoder(tuple[Finite, kinds], dec_hook=_unpacked)
 
@@ -157,13 +158,13 @@ def _escaped(value: Any) -> Any:
 def as_json(value: object) -> bytes:
     """Encode a record, or another value of the protocol, as one line of JSON.
 
-    Fields have the names of their class; bytes become base64, and infinite numbers or NaN become null.
+    Keys are the names of the fields; bytes become base64, and infinity and NaN become null.
     """
     return _encoded(_JSON, value)
 
 
 def question(command: Command) -> str:
-    """Encode a command for a recording, to find its answer by."""
+    """Encode a command as text, to record it and to look up its answer."""
     return as_json(command).decode()
 
 
@@ -191,7 +192,8 @@ class FrameWriter:
     Args:
         program: Name and version of the writing program.
         ends: True if `end` will be called.
-        checksums: True to give each frame a checksum; a compressed file has one of its own, and 1 % fewer bytes.
+        checksums: True to give each frame a checksum. A compressed file has its own checksum, and is 1 % smaller
+            without them.
     """
 
     def __init__(self, program: str, ends: bool = False, checksums: bool = True) -> None:
@@ -243,14 +245,14 @@ class FrameWriter:
 
 
 def note_last(last: dict[int, Distribution], value: object) -> None:
-    """Store a record's distribution of its node, so that a step after it need not repeat it."""
+    """Store a record's distribution by node, so that a step after the node need not repeat it."""
     found = getattr(value, "next", None)
     if type(found) is Distribution:
         last[found.node] = found
 
 
 def save_as(path: Path | str, entries: Iterable[Entry], program: str, force: bool = True) -> int:
-    """Write a recording that only its owner can read; an existing file is replaced once the new one is complete.
+    """Write a recording that only its owner can read; an existing file is replaced when the new one is complete.
 
     Args:
         path: The file; it is compressed if its name ends in `.zst`.
@@ -279,7 +281,7 @@ def save_as(path: Path | str, entries: Iterable[Entry], program: str, force: boo
 
 
 def unwritable(path: Path, error: OSError) -> RecordingError:
-    """Convert an error in writing a file."""
+    """Convert an error of writing a file."""
     return RecordingError(*message_and_hint(path, error, "written"))
 
 
@@ -290,7 +292,7 @@ def _compressed(file: BinaryIO) -> Any:
 
 
 def _zstd() -> Any:
-    """Import Zstandard, Python's own module or before 3.14 a package; only `.zst` files need it."""
+    """Import Zstandard: Python's own module, or a package before Python 3.14. Only `.zst` files need it."""
     if sys.version_info >= (3, 14):
         from compression import zstd
     else:
@@ -306,13 +308,13 @@ class RecordingReader(Iterator[Entry]):
 
     Args:
         path: The file; its first bytes show whether it is compressed.
-        torn_ok: True to skip an incomplete last frame, as a killed program leaves it.
-        follow: True to wait for more at the end of a file that a program appends to: iteration stops there, and a later
-            iteration continues from there.
-        only: Names of the entries to read; the others are skipped unchecked. None for all.
+        torn_ok: True to skip an incomplete last frame, which a killed program may leave.
+        follow: True to follow a file that a program appends to: iteration stops at its end, and a later iteration
+            continues from there.
+        only: Names of the entries to read; others are skipped without checks. None for all.
 
     Raises:
-        RecordingError: There is no such file, or this version can't read it as a recording.
+        RecordingError: There is no such file, or it is not a recording that this version can read.
     """
 
     def __init__(
@@ -330,7 +332,7 @@ class RecordingReader(Iterator[Entry]):
         self.frames = self.entries = 0
         """Numbers of frames and entries read so far; header and end are frames, but not entries."""
         self.last: dict[int, Distribution] = {}
-        """See `FrameWriter`."""
+        """Last distribution of each node."""
         self._torn_ok, self._follow = torn_ok, follow
         self._only = None if only is None else {"Header", "End", *only}
         self._nodes = KnownNodes()
@@ -346,7 +348,7 @@ class RecordingReader(Iterator[Entry]):
             if not isinstance(header, Header):
                 raise self._wrong("is not the header that a recording begins with", ahead=header is None)
             self.header: Header = header
-            """First header, also of a session that was continued."""
+            """The first header, even if the session was continued."""
         except BaseException:
             self.close()
             raise
@@ -394,7 +396,7 @@ class RecordingReader(Iterator[Entry]):
     # ---- bytes ------------------------------------------------------------------------------
 
     def _plain(self) -> Any:
-        """Open the file decompressed, after its first line."""
+        """Open the file, decompress it if needed, and read its first line."""
         file: Any = self._raw
         try:
             self.compressed = self._raw.peek(4)[:4] == b"\x28\xb5\x2f\xfd"
@@ -428,7 +430,7 @@ class RecordingReader(Iterator[Entry]):
                 raise self._wrong(f"can't be read: {_one_line(error)}") from None
 
     def _payload(self) -> bytes | None:
-        """The next frame; None at the end of the file, and at an incomplete frame to skip."""
+        """The next frame; None at the end of the file, or at an incomplete frame to skip."""
         try:
             begin: bytes = self._file.read(_BEFORE.size)
             length, crc = _BEFORE.unpack(begin) if len(begin) == _BEFORE.size else (0, 0)
@@ -466,7 +468,7 @@ class RecordingReader(Iterator[Entry]):
         return payload
 
     def _check_same(self) -> None:
-        """Check that bytes appended to the file would continue what was read.
+        """Check that this is still the same file, so that appended bytes continue what was read.
 
         Raises:
             RecordingError: The file was truncated, removed or replaced; the entries read so far stay valid.
@@ -487,7 +489,7 @@ class RecordingReader(Iterator[Entry]):
         raise RecordingError(f"{self.path} {what} and is no longer followed.", "Open it again.", self.frames)
 
     def _unreadable(self, error: Exception) -> RecordingError:
-        """Convert an error that a library raised on a damaged file."""
+        """Convert an error that a library raised for a damaged file."""
         if isinstance(error, EOFError):
             return self._wrong("is cut short: the compressed data end in it", ahead=True)
         if isinstance(error, OSError) or type(error).__name__ == "ZstdError":
@@ -533,7 +535,7 @@ class RecordingReader(Iterator[Entry]):
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Pause garbage collection while entries are read: they form no cycles, and scanning them doubles the time."""
+    """Pause garbage collection while entries are read, since they form no cycles and scanning them doubles the time."""
     before = gc.isenabled()
     gc.disable()
     try:

@@ -1,6 +1,6 @@
-"""A running session, appended to a file as it happens: a crash loses at most the last second.
+"""The file to which a running session is appended, so that a crash loses at most the last second.
 
-A disk may be slow, so a separate thread encodes and writes: the caller of `write` waits for neither.
+Since a disk may be slow, a separate thread encodes and writes; the caller of `write` doesn't wait.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engine.files import name_new, open_regular
 from engine.recording.file import MAGIC, Entry, FrameWriter, RecordingReader, unwritable
 
 SYNC_SECONDS = 1.0
-"""Maximum seconds until written data are on the disk; the operating system has them at once."""
+"""Maximum seconds until written data are synced to the disk; the operating system receives them at once."""
 
 
 class RecordingChanged(RecordingError):
@@ -26,10 +26,10 @@ class RecordingChanged(RecordingError):
 
 
 class Journal:
-    """A recording that grows. The file is locked, so that only one program at a time can use it.
+    """A growing recording, made by `create` or `resume`. Its file is locked, so that no other program can use it.
 
-    Made by `create` and `resume`. A later error is raised once, by the next `write`, `flush` or `close`; after that the
-    journal is off and discards everything.
+    An error of the writing thread is raised once, by the next `write`, `flush` or `close`; then the journal is off and
+    discards everything.
     """
 
     def __init__(self, file: _File, writer: FrameWriter) -> None:
@@ -66,7 +66,7 @@ class Journal:
         """Continue a file, cutting off an incomplete last frame.
 
         Args:
-            reader: It has read the file to its end.
+            reader: A reader that has read the file to its end.
             program: Name and version of the writing program.
 
         Raises:
@@ -107,10 +107,10 @@ class Journal:
         return cls(file, writer)
 
     def write(self, entry: Entry) -> None:
-        """Append an entry, whose value must never change after this call; returns at once.
+        """Queue an entry to append, and return at once; its value must not change any more.
 
         Raises:
-            RecordingError: A write failed, now or before. Raised once; then the journal is off.
+            RecordingError: An earlier write failed. Raised once; then the journal is off.
         """
         self._raise()
         if not self.off:
@@ -182,7 +182,7 @@ class Journal:
         return going
 
     def _taken(self, timeout: float | None) -> tuple[list[Entry | threading.Event], bool]:
-        """Up to a hundred queued items, and True if more may follow."""
+        """Take up to a hundred items from the queue; also returns True if more may follow."""
         items: list[Entry | threading.Event] = []
         try:
             item = self._queue.get(timeout=timeout)
@@ -207,7 +207,7 @@ class Journal:
 
 
 def _created(path: Path, begin: bytes) -> int:
-    """Create and open a file; it gets its name once its header is written."""
+    """Create and open a file, which gets its name when its header is written."""
     aside = path.with_name(f".{os.urandom(8).hex()}.part")
     descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -230,7 +230,7 @@ class _File:
         self.size = size
         """Bytes of all complete frames."""
         self._unsynced: float | None = None
-        """Time of the oldest write that is not on the disk yet; None if all are."""
+        """Time of the oldest write that is not synced yet; None if all are."""
 
     def wait(self) -> float | None:
         """Seconds until a sync is due; None if there is nothing to sync."""
@@ -239,7 +239,7 @@ class _File:
         return max(0.0, self._unsynced + SYNC_SECONDS - time.monotonic())
 
     def write(self, data: bytes) -> None:
-        """Append complete frames; a partial write is truncated."""
+        """Append complete frames; if that fails, a partial write is cut off again."""
         self._check()
         try:
             os.lseek(self._descriptor, self.size, os.SEEK_SET)
@@ -272,7 +272,7 @@ class _File:
         own = os.fstat(self._descriptor)
         try:
             named = os.stat(self.path)
-        except FileNotFoundError:  # removed or renamed, which is handled elsewhere
+        except FileNotFoundError:  # removed (see `sync`) or renamed
             named = own
         if not os.path.samestat(own, named) or own.st_size != self.size:
             raise RecordingChanged(f"Another program changed {self.path}.", "Save the session elsewhere.")
@@ -283,7 +283,7 @@ class _File:
 
 
 def _lock(path: Path, descriptor: int) -> None:
-    """Lock the file for this program, if its file system has locks."""
+    """Lock the file for this program, if the file system supports locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -296,7 +296,7 @@ def _lock(path: Path, descriptor: int) -> None:
 
 
 def in_use(path: Path | str) -> bool:
-    """True if a program is appending to a journal now."""
+    """True if a program is currently appending to a journal."""
     try:
         with open_regular(Path(path)) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

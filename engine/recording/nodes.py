@@ -1,4 +1,4 @@
-"""The nodes that the entries of a recording refer to: a step's parent, a move's target, the parent of a beam."""
+"""Checks of the nodes that the entries of a recording refer to, such as a step's parent or a move's target."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from engine import protocol
 
 
 class Misfit(Exception):
-    """An entry contradicts earlier ones. The message lacks the entry's number, which only the file's reader knows."""
+    """An entry contradicts earlier ones. The message is the rest of a sentence about the entry."""
 
 
 ROOT = 0
@@ -20,7 +20,7 @@ class KnownNodes:
     def __init__(self) -> None:
         self._parents: dict[int, int] = {ROOT: ROOT}
         self._depths: dict[int, int] = {ROOT: 0}
-        """Depth of each node that a prompt follows, so that reading a file never takes quadratic time."""
+        """Cached depth of each node before a prompt and of its ancestors, so that reading a file takes linear time."""
         self._prompt: dict[int, int] = {}
         """Position of each token of the last prompt, by its node."""
         self._search: KnownSearch | None = None
@@ -44,7 +44,7 @@ class KnownNodes:
                 for token in value.tokens:
                     if self._prompt.get(token.node) != token.position:
                         raise Misfit(f"has a token that is not in the prompt, at node {token.node}")
-            case protocol.PromptReadings():  # may be about an earlier prompt of the tree
+            case protocol.PromptReadings():  # possibly of an earlier prompt of the tree
                 self._known(value.tokens)
             case protocol.BeamOpened():
                 if value.node not in self._parents:
@@ -88,7 +88,7 @@ class KnownSearch:
     """The nodes of one beam search.
 
     Args:
-        start: Node where the search begins.
+        start: Node at which the search begins.
         parents: Parent of each node of the tree; the search's nodes are added.
     """
 
@@ -146,7 +146,7 @@ def _add(parents: dict[int, int], node: int, parent: int) -> None:
     """Add a node to a tree.
 
     Raises:
-        Misfit: The node has another parent already, or a smaller number than its parent.
+        Misfit: The node already has another parent, or its number is not larger than its parent's.
     """
     if node <= parent or parents.setdefault(node, parent) != parent:
         raise Misfit(f"has node {node} after node {parent}, where it can't be")

@@ -1,4 +1,4 @@
-"""State that the commands' handlers share: one model, one session on it, and what they store between commands."""
+"""State that the handlers of the commands share: one model, one session on it, and objects kept between commands."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from engine.tree import TokenTree
 # ---- rows of logits for a recording ------------------------------------------------------------
 
 ROWS_LIMIT = 256 * 2**20
-"""Limit of the bytes of packed rows of logits that the engine emits by itself for one model. The bundled model's rows
-take 6 to 14 KiB a step, those of a model with 150,000 tokens in bfloat16 about 210 KiB: 1,200 steps."""
+"""Maximum bytes of packed rows of logits that the engine emits by itself for one model. The bundled model's rows take 6
+to 14 KiB per step; with a vocabulary of 150,000 in bfloat16 a row takes about 210 KiB, which gives 1,200 steps."""
 AT_A_NODE = (Step, Prefilled, Moved, Resampled, protocol.Restored)
 """Records with the distribution of the current node."""
 
@@ -96,16 +96,15 @@ class Context:
         self.asked: LoadSettings | None = None
         """The settings with which the user loaded the model."""
         self.loads = 0
-        """Number of loads requested so far."""
         self.opened: Session | None = None
         self.settings = Settings()
         self.rows = LogitsRecorder()
         self.of_tree: dict[Any, Any] = {}
-        """Kept by the handlers until the tree ends, by class or function."""
+        """Objects that the handlers keep until the tree is dropped, by class or function."""
         self.of_model: dict[Any, Any] = {}
-        """Kept until the model is dropped."""
+        """Objects that the handlers keep until the model is dropped."""
         self.of_session: dict[Any, Any] = {}
-        """Kept regardless of the model."""
+        """Objects that the handlers keep independently of the model."""
 
     @property
     def session(self) -> Session:
@@ -199,8 +198,8 @@ def take_tokens(
     """Take tokens after a node, one step each.
 
     Raises:
-        PromptError: The model has no embedding for one of them; no token is taken then.
-        StepError: The grammar forbids one of them, and `leave_grammar` is not set; no token is taken then.
+        PromptError: The model has no embedding for a token; then none is taken.
+        StepError: The grammar forbids a token and `leave_grammar` is False; then none is taken.
         Cancelled: `stopped` returned True; the steps taken so far stay.
     """
     session.tokens.check(ids)

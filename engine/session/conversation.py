@@ -1,8 +1,8 @@
 """Prompts as the user gives them: raw text, or a conversation through the chat template, one turn after another.
 
-A turn is added after the model's own tokens, so that their KV stays. An additive template writes the same between two
-turns in every conversation. With other templates (some drop the thinking of earlier answers, or strip the answers), the
-path no longer equals the template's text, and the user is asked which of the two to continue with.
+A turn is added after the model's own tokens, so that their KV stays. An additive template always writes the same text
+between two turns. With other templates (some drop the thinking of earlier answers, or strip the answers), the path no
+longer equals the template's text, and the user is asked which of the two to continue with.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OTHER_CUT = "Encoded as a whole, the conversation would be cut into other tokens
 
 
 class EncodedPrompt(Struct, frozen=True):
-    """A prompt as it is sent through the model; the fields are arguments of `Session.prefill`."""
+    """An encoded prompt; the fields are arguments of `Session.prefill`."""
 
     text: str
     """The filled template, or the raw text."""
@@ -37,15 +37,13 @@ class EncodedPrompt(Struct, frozen=True):
     notes: tuple[str, ...]
     """Notes about requests that could not be met."""
     messages: tuple[Message, ...]
-    """Messages given to the template."""
     options: ChatOptions
-    """Options given to the template."""
     filled: ChatText
     """The text, with the role of each of its parts."""
 
 
 def encoded(session: Session, command: Prefill | PreviewPrompt) -> EncodedPrompt:
-    """Encode a prompt as it is sent through the model; a preview shows the same tokens as a prefill.
+    """Encode a prompt for a prefill or its preview, with the same tokens for both.
 
     Raises:
         PromptError: The prompt can't be encoded, or the template rejects the conversation.
@@ -91,8 +89,8 @@ def add_turn(session: Session, command: AddTurn, stopped: Stopped) -> Iterator[P
 
     Raises:
         StepError: There is no prompt.
-        PromptError: See `Session.prefill`; or the conversation's prompt was not filled by a chat template, or the
-            template rejects the conversation, or can't add a message after an answer.
+        PromptError: See `Session.prefill`; or the prompt is raw text, or the template rejects the conversation or
+            can't add a message after an answer.
         Cancelled: `stopped` returned True.
     """
     _ = session.position
@@ -138,7 +136,7 @@ def add_turn(session: Session, command: AddTurn, stopped: Stopped) -> Iterator[P
 
 
 def _as_written(text: str, response: str) -> str:
-    """The given beginning of the answer as the filled template ends with it, possibly stripped of white space."""
+    """The given beginning of the answer in the form that the filled template ends with, possibly stripped."""
     forms = (response, response.rstrip(), response.lstrip(), response.strip())
     return next((form for form in forms if text.endswith(form)), response)
 

@@ -1,5 +1,5 @@
-"""Handlers of a session's commands: model, settings, prompt, steps, choices, moves, runs, recomputation, answers from
-cached logits, and recorded sessions."""
+"""Handlers of a session's commands, each named like its command in `engine.protocol`: model, settings, prompt, steps,
+choices, moves, runs, recomputation, answers from cached logits, and recorded sessions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,6 @@ def load(context: Context, command: protocol.Load, task: Task) -> Iterator[Recor
 
 
 def configure(context: Context, command: protocol.Configure, task: Task) -> Iterator[Record]:
-    """Change the settings from now on."""
     settings = check(command.settings)
     if context.opened:
         yield from _moved(context.opened, command.node, task)
@@ -60,14 +59,12 @@ def configure(context: Context, command: protocol.Configure, task: Task) -> Iter
 
 
 def prefill(context: Context, command: protocol.Prefill, task: Task) -> Iterator[Record]:
-    """Read a prompt."""
     context.forget()
     yield from conversation.prompt(context.session, command, task.cancel.is_set)
     yield from context.prompt_readings(task)
 
 
 def add_turn(context: Context, command: protocol.AddTurn, task: Task) -> Iterator[Record]:
-    """Add a user turn to the conversation."""
     for record in conversation.add_turn(context.session, command, task.cancel.is_set):
         if isinstance(record, PromptOpened):
             context.forget()
@@ -76,7 +73,6 @@ def add_turn(context: Context, command: protocol.AddTurn, task: Task) -> Iterato
 
 
 def go_on_prefill(context: Context, command: protocol.GoOnPrefill, task: Task) -> Iterator[Record]:
-    """Continue a prefill that was cancelled."""
     yield from context.session.go_on_prefill(command.step_size, task.cancel.is_set)
     yield from context.prompt_readings(task)
 
@@ -85,37 +81,32 @@ def go_on_prefill(context: Context, command: protocol.GoOnPrefill, task: Task) -
 
 
 def take_step(context: Context, command: protocol.TakeStep, task: Task) -> Iterator[Record]:
-    """Take the token that the sampler picked."""
     yield from with_stop(context.session, context.session.step())
 
 
 def choose(context: Context, command: protocol.Choose, task: Task) -> Iterator[Record]:
-    """Take a given token after a node."""
     session = context.session
     yield from _moved(session, command.node, task)
     yield from with_stop(session, session.choose(command.token, leave_grammar=command.leave_grammar))
 
 
 def take(context: Context, command: protocol.Take, task: Task) -> Iterator[Record]:
-    """Take several tokens after a node."""
     yield from take_tokens(
         context.session, command.node, command.ids, command.origin, task.cancel.is_set, command.leave_grammar
     )
 
 
 def move_to(context: Context, command: protocol.MoveTo, task: Task) -> Iterator[Record]:
-    """Move to another node."""
     yield from move(context.session, command.node, task.cancel.is_set)
 
 
 def _moved(session: Session, node: int | None, task: Task) -> Iterator[Record]:
-    """Move to where a command is to be carried out, unless the session is there."""
+    """Move to the node of a command, unless the session is there."""
     if node not in (None, session.node):
         yield from move(session, node, task.cancel.is_set)
 
 
 def reroll(context: Context, command: protocol.Reroll, task: Task) -> Iterator[Record]:
-    """Draw the next token again."""
     yield from _moved(context.session, command.node, task)
     yield Resampled(context.session.reroll(command.count))
 
@@ -144,14 +135,12 @@ def run(context: Context, command: protocol.Run, task: Task) -> Iterator[Record]
 
 
 def recall(context: Context, command: protocol.Recall, task: Task) -> Iterator[Record]:
-    """Recompute the logits after some nodes."""
     begun = time.perf_counter()
     context.session.recall(command.nodes, task.cancel.is_set)
     yield protocol.Recalled(command.nodes, (time.perf_counter() - begun) * 1000)
 
 
 def verify(context: Context, command: protocol.Verify, task: Task) -> Iterator[Record]:
-    """Recompute the path with empty caches, and compare."""
     yield context.session.verify(task.cancel.is_set)
 
 
@@ -192,13 +181,12 @@ def read_logits(context: Context, command: protocol.ReadLogits, task: Task) -> I
 
 
 # ---- a recorded session, rebuilt --------------------------------------------------------------------
-# The tree gets the recorded node numbers, and the path to the node to continue from runs. Only token ids come from the
-# recording. The model's numbers are computed again, so that they can be compared with the recorded ones.
+# The tree gets the recorded node numbers, and the path to the requested node runs through the model. Only token ids
+# come from the recording. The model's numbers are computed again, so that they can be compared with the recorded ones.
 
 COMPARED = 16
 """Number of steps at the path's end that run one by one, as when recorded, so that their logprobs can be compared."""
 REPORT_SECONDS = 0.1
-"""Seconds between two progress records."""
 MOST_NODES = 2_000_000
 """Limit of the tree's size; a node takes about 300 bytes of memory."""
 
@@ -244,7 +232,7 @@ def _build(session: Session, command: Restore) -> None:
     for grown in command.nodes:
         while len(tree) < grown.node:
             tree.add_gap()
-        held = None  # number of the intervention set that begins at the node
+        held = None  # id of the intervention set that begins at the node
         if grown.interventions:
             changed = import_module("engine.inside.interventions").changed  # imported only if needed
             compute = changed(session.runner.model, grown.interventions)

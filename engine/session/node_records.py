@@ -1,5 +1,5 @@
-"""The records of a node: its step, and the stop that its token reached; and paths that continue beside the session: a
-lane of a batch, a draw, one of two models that each go their own way."""
+"""The records of a node: its step, and the stop that its token reached; and continuations outside the session: a lane
+of a batch, a draw, or one of two models that continue independently."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from engine.tree import ROOT, TokenTree
 
 
 def memory() -> Memory:
-    """Memory in use now, as the framework and the system report it; takes about 2 us."""
+    """Memory in use now, as reported by MLX and the system; takes about 2 us."""
     return Memory(mx.get_active_memory(), mx.get_peak_memory(), mx.get_cache_memory(), resident())
 
 
@@ -41,7 +41,7 @@ class NodeReader(NodeSampler):
     def step_record(
         self, before: Position, after: Position, origin: Origin, kv: KVReading, ms: StepTimes, memory: Memory
     ) -> Step:
-        """The record of the token between one node and the next."""
+        """The record of the step from one node to the next."""
         node = self._tree[after.node_logits.node]
         node.has_step = True
         token, parent = node.token, before.node_logits
@@ -80,8 +80,8 @@ class NodeReader(NodeSampler):
             parent: Node before it.
             token: Its token id.
             origin: The token's origin.
-            prompt_begin: Number of tokens of the path before the prompt, if the token is a prompt's.
-            under: Number of the intervention set that it is computed under; None for its parent's.
+            prompt_begin: Number of tokens of the path before the prompt, if the token belongs to one.
+            under: Id of the intervention set that it is computed under; None for the parent's.
         """
         if origin == "prompt":
             node = self._tree.add_prompt(parent, [token], prompt_begin)[-1]
@@ -97,14 +97,13 @@ class NodeReader(NodeSampler):
 
 
 class CompletionSource:
-    """The source of a completion: a session, or a path beside it."""
+    """The source of a completion: a session, or a continuation outside of it."""
 
     tokens: Tokens
     facts: ModelFacts
     settings: Settings
     """Settings of the sampler and of the stops."""
     tree: TokenTree
-    """Tree with the completion's tokens."""
     pending: dict[int, bytes]
     """Bytes of unfinished characters by node."""
     node_reader: NodeReader
@@ -142,8 +141,8 @@ def stop_reached(session: CompletionSource, node: int, most: float | None = None
 
 
 def run_limit(session: CompletionSource, node: int) -> int:
-    """Number of completion tokens at which a run that begins at a node ends: `max_tokens`, or, if
-    the node is already there, as many more."""
+    """Number of completion tokens at which a run from a node ends: `max_tokens`, or that many more tokens if the node
+    has reached `max_tokens` already."""
     at, most = session.tree[node], session.settings.max_tokens
     taken = at.depth - at.start
     return most if taken < most else taken + most
@@ -155,7 +154,7 @@ def eos_name(session: CompletionSource, token: int) -> str:
 
 
 def window_full(session: CompletionSource, node: int) -> Finished | None:
-    """The stop of a context window that a node's token filled; None if it didn't."""
+    """The stop at the context window if a node's token filled it; otherwise None."""
     window = session.facts.context_window
     if window is None or session.tree[node].depth != window:
         return None
@@ -163,18 +162,18 @@ def window_full(session: CompletionSource, node: int) -> Finished | None:
 
 
 def stop_string(session: CompletionSource, node: int) -> str | None:
-    """The stop string that a node's token completed, regardless of token boundaries; the earliest in the text wins.
+    """The stop string that a node's token completed, regardless of token boundaries; None if it completed none.
 
-    A stop string must begin in the completion, not in the prompt. None if the token completed none.
+    A stop string must begin in the completion, not in the prompt. The first one in the text wins.
     """
     stops, at = session.settings.stop, session.tree[node]
     if not stops or not session.tokens.raw(at.token):
         return None
-    # A string of n bytes spans at most n tokens, apart from tokens without bytes: these are rare, and cause a miss only
-    # if a dozen of them are inside one stop string.
+    # A string of n bytes spans at most n tokens, not counting tokens without bytes; these are rare, and it would take a
+    # dozen of them inside one stop string to miss it.
     reach = max(len(stop.encode()) for stop in stops) + 12
     tail = session.tree.tail(node, min(reach, at.depth - at.start))
-    # An unfinished character is not text yet: the token that finishes it may complete the string.
+    # An unfinished character is not text yet: the token that completes it may complete the string.
     before = len(decode(b"", b"".join(map(session.tokens.raw, tail[:-1])))[0])
     text = session.tokens.join(tail)
     matches = [
@@ -183,17 +182,17 @@ def stop_string(session: CompletionSource, node: int) -> str | None:
     return min(matches)[1] if matches else None
 
 
-# ---- paths beside the session -----------------------------------------------------------------------
+# ---- continuations outside the session --------------------------------------------------------------
 
 
 class Continuation(CompletionSource):
-    """A path in a tree of its own, and the tokens taken after it.
+    """A path in a separate tree, and the tokens taken after it.
 
     Args:
         tokens: The model's tokenizer.
         facts: Facts about the model.
         settings: Settings of the sampler and of the stops.
-        ids: Token ids of its prompt.
+        ids: Token ids of the prompt.
     """
 
     def __init__(
@@ -205,11 +204,11 @@ class Continuation(CompletionSource):
         self.node_reader = NodeReader(tokens, self.tree, self.pending)
         self.begin = self.node = (ROOT, *self.tree.add_prompt(ROOT, ids))[-1]
         self.reroll: int | None = None
-        """Re-roll count of all draws; None for those of the nodes."""
+        """Re-roll count of all draws; None for the counts of the nodes."""
 
     @classmethod
     def after(cls, source: CompletionSource, node: int, settings: Settings) -> Continuation:
-        """A continuation of a path of a session, or of another continuation, which doesn't change."""
+        """Copy a path of a session or of another continuation, to continue it; the original doesn't change."""
         made = cls(source.tokens, source.facts, settings)
         for each in source.tree.nodes(node):
             original = source.tree[each]
@@ -241,7 +240,7 @@ class Continuation(CompletionSource):
         """Sample from the logits after the last token, float32, shape (vocabulary,).
 
         Raises:
-            StepError: The sampler can't.
+            StepError: No token is left to sample.
         """
         return self.node_reader.sample(self.node, row, self.settings, reroll=self.reroll)
 

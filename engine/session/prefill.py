@@ -1,11 +1,11 @@
-"""Prefill: the prompt goes through the model chunk by chunk.
+"""Prefill: the prompt runs through the model chunk by chunk.
 
 Like mlx_lm's prefill, this one doesn't compute the logits of the prompt: it evaluates the caches, and stores the states
-for the prompt logprobs. The first token never waits for them.
+for the prompt logprobs, so that the first token never waits for these.
 
-For each chunk a prefill stores the residual stream after the last layer, which is small; it stays lazy as long as that
-keeps little other memory alive. Later, when there is no other work, a few rows at a time go through the final norm and
-the head, and their logprobs are read: with a vocabulary of 256,000 that takes several times as long as the prefill of a
+For each chunk the residual stream after the last layer is stored, which is small; it stays lazy as long as that keeps
+little other memory alive. Later, when there is no other work, a few rows at a time run through the final norm and the
+head, and their logprobs are read. With a vocabulary of 256,000 that takes several times as long as the prefill of a
 small model.
 """
 
@@ -41,23 +41,22 @@ ECHO_BYTES = 64 * 2**20
 # ---- prompt logprobs, read later ---------------------------------------------------------------
 
 PIECE_MS = 60.0
-"""Target time of one piece of the readings in milliseconds: a command that arrives meanwhile waits so long. With a
-large head the target is `LONGER` times the quickest piece."""
+"""Target time in milliseconds of one piece of the readings, for which a new command may have to wait. With a large head
+the target is `LONGER` times the quickest piece."""
 LEAST = 4
 """Minimum number of rows of a piece: a single row takes as long as four, since each piece reads the entire head."""
 LONGER = 3.0
-"""Factor of the target time, since each piece reads the entire head: with 152,000 float32 rows of 1,024 that takes as
-long as some 14 rows. Pieces of four rows took 13 s for a prompt of 480 tokens."""
+"""Target time of a piece with a large head, as a multiple of the quickest piece. To read a head of 152,000 float32 rows
+of 1,024 takes as long as about 14 rows of a piece; in pieces of four rows, a prompt of 480 tokens would take 13 s."""
 PIECE_BYTES = 64 * 2**20
 """Maximum bytes of a piece's logits in float32."""
 UNREAD_BYTES = 64 * 2**20
 """Maximum bytes of the stored states; above it, a prefill reads the oldest rows before it continues."""
 HELD_BYTES = 256 * 2**20
-"""Maximum bytes that lazy rows keep alive; above it, a prefill evaluates the rows, at the cost of its last layer's
-work.
+"""Maximum bytes that lazy rows keep alive; above it, a prefill evaluates the rows, which costs the last layer's work.
 
-That is half of the work of a model with two layers. With one of hidden size 1024, where 1,760 tokens take some 25
-chunks, 64 MiB gives 0.55 of the rate of a prefill without prompt logprobs, 256 MiB gives 0.8 to all of it.
+That is half of the work of a model with two layers. With a hidden size of 1024, where 1,760 tokens take about 25
+chunks, a limit of 64 MiB gives 0.55 of the rate of a prefill without prompt logprobs, and 256 MiB gives 0.8 to 1.
 """
 
 
@@ -73,7 +72,7 @@ class UnreadRows(Struct):
     candidates: int
     """Number of candidates to record for each token."""
     held: int
-    """Bytes of the cache and of the chunk that are kept alive until the states are evaluated."""
+    """Bytes of the cache and of the chunk that the lazy states keep alive."""
     read: int = 0
     """Number of tokens read so far."""
 
@@ -97,7 +96,7 @@ class Unread:
         self.rows: deque[UnreadRows] = deque()
         """Rows that have not been read completely."""
         self._ms = 0.0
-        """Milliseconds spent that no record contains yet."""
+        """Milliseconds spent that are not in a record yet."""
 
     def __len__(self) -> int:
         return sum(len(rows.tokens) - rows.read for rows in self.rows)
@@ -163,13 +162,12 @@ class PromptPath(Struct, frozen=True):
     nodes: Sequence[int]
     """Nodes of the prompt's own tokens, which end the path."""
     parent: int
-    """Node before the prompt."""
     pending: dict[int, bytes]
     """Bytes of unfinished characters by node; the prompt's are added."""
     before: Row | None
     """The logits after the tokens in the cache; None if they are not available."""
     cost: MoveCost
-    """Tokens that the cache obtained without a forward pass."""
+    """Tokens in the cache that needed no forward pass."""
     ms: float = 0.0
     """Milliseconds of adding the prompt to the tree and moving the cache."""
 
@@ -201,8 +199,7 @@ class PrefillRun:
         self._before = len(prompt.path) - len(prompt.nodes)
         self._runner = runner
         self._unread = unread
-        # Under interventions another function than the model computes the path, and its tail may differ from the
-        # model's.
+        # Under interventions the path is computed by another function than the model, with a tail that may differ.
         self._tail = tail if runner.compute is runner.model else None
         self._candidates = min(candidates, ECHO_CANDIDATES)
         wanted = len(prompt.nodes) <= ECHO_TOKENS if echo is None else echo
@@ -211,7 +208,7 @@ class PrefillRun:
         self.ms = 0.0
         """Milliseconds of the forward passes so far."""
         self.cold = False
-        """True if one of them was a cold start."""
+        """True if one of the forward passes was a cold start."""
         self._warm_tokens, self._warm_ms = 0, 0.0
         if self.echo and prompt.before is not None and (place := runner.kv.offset - self._before) >= 0:
             self._keep(mx.array(prompt.before)[None, None], None, slice(place, place + 1))
@@ -276,9 +273,9 @@ class PrefillRun:
             states = streams[0]
         ms, kv = (time.perf_counter() - begun) * 1000, self._runner.kv.reading()
         if self.echo:
-            first = max(start + 1 - self._before, 0)  # in the prompt; a row is read for the token after it
+            first = max(start + 1 - self._before, 0)  # in the prompt; each row predicts the next token
             # Lazy rows keep alive the arrays that they are computed from: those of their chunk, and the previous arrays
-            # of the last layer's cache, which the next chunk copies. The first chunk has none of these yet.
+            # of the last layer's cache, which the next chunk copies and which the first chunk doesn't have yet.
             layers = sum(len(group.layers) for group in kv.groups)
             kept = max(0, mx.get_active_memory() - kv.allocated_bytes - beside_kv)
             self._keep(

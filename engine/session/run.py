@@ -1,11 +1,11 @@
-"""Runs: steps at a pace, or back to back with the forward of one overlapping the readings of the one before.
+"""Runs: steps at a pace, or back to back, with each forward pass overlapping the readings of the previous step.
 
-Back to back, a greedy run begins the next forward with the token that the device finds most probable; else a GPU gets
-the next graph with a slot for its token: see `engine.model.forward.PipelinedForward`. The records are those of single
-steps either way. A run that a breakpoint or a cancel ends discards one forward.
+Back to back, a greedy run starts the next forward pass with the token that is most probable on the device; otherwise a
+GPU gets the next graph with a slot for its token: see `engine.model.forward.PipelinedForward`. The records are the same
+as for single steps. A run that ends at a breakpoint or a cancel discards one forward pass.
 
-Breakpoints are evaluated after each of the steps. Figures of the distribution are computed from the step's logits, only
-where a condition needs them. Text is searched as it grows: a step costs the end of the text, not all of it.
+Breakpoints are evaluated after each step. Statistics of the distribution are computed from the step's logits, and only
+if a condition needs them. Only the end of the text is searched at each step.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from engine.timing import StallTimes, stall_times
 from engine.token_texts import decode
 
 PATIENCE_MS = 50
-"""A regular expression that takes longer over one step stops the run: some would never end."""
+"""Time limit of a regular expression at one step, after which the run stops: some would never end."""
 
 
 class BreakpointEvaluator:
     """Evaluates sets of breakpoints over one run.
 
     Args:
-        session: The run begins at its current node.
-        sets: Any of them stops the run; None is no set.
+        session: The session; the run begins at its current node.
+        sets: Sets of breakpoints, each of which can stop the run; None is ignored.
 
     Raises:
         SettingsError: A condition is out of its range, or a regular expression can't be compiled.
@@ -53,7 +53,7 @@ class BreakpointEvaluator:
         self._sets = [check(points) for points in sets if points is not None and points.active]
         self._tail = TextTail(session) if any(points.text or points.regex for points in self._sets) else None
         self._reader: ReplyReader | None = None
-        """Tells the segments of the reply apart, if a breakpoint is at one."""
+        """Finds the segments of the reply; None if no breakpoint is at a segment."""
         if any(points.segment for points in self._sets):
             format, nodes = session.reply(session.node)
             self._reader = ReplyReader(format)
@@ -62,15 +62,14 @@ class BreakpointEvaluator:
                 self._place = self._reader.advance(self._place, session.reply_token(node))
         self._patterns = {points.regex: _compiled(points.regex) for points in self._sets if points.regex}
         self._matched: dict[tuple[str, str], str] = {}
-        """Texts, segments and patterns that matched in this run, by the names of their conditions and themselves; each
-        with its sentence."""
+        """Sentences of the texts, segments and patterns that matched in this run, by the condition's name and value."""
         self.steps_taken = 0
-        """Steps of the run so far."""
+        """Number of steps of the run so far."""
         counted = any(points.tokens is not None and not points.all_of for points in self._sets)
         self.most: float = math.inf if counted else run_limit(session, session.node)
-        """Tokens of the completion at which max tokens ends the run; endless where a breakpoint counts them."""
+        """Number of completion tokens at which `max_tokens` ends the run; infinite if a breakpoint counts tokens."""
         self.hits: tuple[str, ...] = ()
-        """Conditions that held after the last step, as sentences with their figures; empty if the run continues."""
+        """Conditions that were met after the last step, as sentences with their values; empty if the run continues."""
 
     def is_at(self, session: Session) -> bool:
         """True if the last evaluation was at the session's current node, so that its run continues from there."""
@@ -80,7 +79,7 @@ class BreakpointEvaluator:
         """Evaluate all conditions after one step.
 
         Args:
-            logits: Those after the step's node.
+            logits: Logits after the step's node.
 
         Returns:
             True if the run stops there.
@@ -106,7 +105,7 @@ class BreakpointEvaluator:
         return bool(sentences)
 
     def _sentence(self, name: str, limit: Any, logits: NodeLogits) -> str:
-        """The sentence of a condition that holds, with its figures; empty if it doesn't hold."""
+        """The sentence for a condition that is met, with its values; empty if it isn't met."""
         picked = logits.sampled.picked
         match name:
             case "entropy_above":
@@ -135,7 +134,7 @@ class BreakpointEvaluator:
         return f"{figure} is below {percent(limit)}" if share < limit else ""
 
     def _match(self, name: str, wanted: str) -> str:
-        """Search the newest text for a text or a pattern, which then stays matched; `evaluate` finds segments."""
+        """Search the newest text for a text or a pattern, and store a match; segments are found by `evaluate`."""
         sentence = ""
         if name == "text" and self._tail is not None and self._tail.contains(wanted):
             sentence = f"the text now contains “{wanted}”"
@@ -151,10 +150,10 @@ class BreakpointEvaluator:
 
 
 class TextTail:
-    """The end of a completion's text, and what the newest token added to it.
+    """The end of a completion's text, with the part that the newest token added.
 
     Args:
-        session: Its current node is a token of the path.
+        session: The session; the text ends at its current node.
     """
 
     def __init__(self, session: Session) -> None:
@@ -162,14 +161,14 @@ class TextTail:
         length = at.depth - at.start
         self._raw = session.tokens.raw
         self._cut = length > REACH
-        """True if the completion began before `_text`."""
+        """True if `_text` lacks the beginning of the completion."""
         before = b"".join(map(self._raw, session.tree.tail(session.node, min(length, REACH))))
         self._text, self._pending = decode(b"", before)
         self._seen = len(self._text)
-        """Characters before those of the newest token."""
+        """Number of characters before those of the newest token."""
 
     def add(self, token: int) -> None:
-        """Append the next token; an unfinished character counts when it is finished."""
+        """Append the next token; an unfinished character is added when it is complete."""
         text, self._pending = decode(self._pending, self._raw(token))
         if len(self._text) > 2 * REACH:
             self._text, self._cut = self._text[-REACH:], True
@@ -184,12 +183,12 @@ class TextTail:
         """The first match that includes a part of the newest token; empty if there is none.
 
         Args:
-            pattern: Compiled by `regex`.
+            pattern: A pattern compiled by `regex`.
 
         Raises:
-            TimeoutError: It takes too long.
+            TimeoutError: The search takes too long.
         """
-        # Where nothing was cut the text begins with the completion: `^` holds there and nowhere else.
+        # `^` must match only at the beginning of the completion, which is the text's beginning unless it was cut.
         begin = max(int(self._cut), self._seen - REACH)
         for match in pattern.finditer(self._text, begin, overlapped=True, timeout=PATIENCE_MS / 1000):
             if match.end() > max(self._seen, match.start()):
@@ -198,7 +197,7 @@ class TextTail:
 
 
 def margin(logprobs: Row) -> float:
-    """The probability of the first token less that of the second, from logprobs (vocabulary,); 0 to 1."""
+    """Probability of the most probable token minus that of the second, from logprobs of shape (vocabulary,)."""
     best = int(logprobs.argmax())
     # searching twice is thirty times faster than sorting
     second = max(part.max(initial=-np.inf) for part in (logprobs[:best], logprobs[best + 1 :]))
@@ -206,7 +205,7 @@ def margin(logprobs: Row) -> float:
 
 
 def _compiled(pattern: str) -> Any:
-    import regex  # 30 ms, which the first distribution would wait for; few runs look for one
+    import regex  # 30 ms that would delay the first distribution; few runs need it
 
     try:
         return regex.compile(pattern)
@@ -217,13 +216,13 @@ def _compiled(pattern: str) -> Any:
 
 
 def _against(value: float, limit: float, kind: str = "f", places: int = 2) -> str:
-    """A figure with as many places as distinguish it from a limit."""
+    """A number with enough decimal places to distinguish it from a limit."""
     figures = (f"{value:.{n}{kind}}" for n in range(places, 18))
     return next((each for each in figures if float(each) != limit), f"{value:g}")
 
 
 def _share_against(share: float, limit: float) -> str:
-    """A share of 1 as a percentage that can be distinguished from a limit."""
+    """A fraction of 1 as a percentage that can be distinguished from a limit."""
     return _against(share * 100, float(f"{limit * 100:.12g}"), "g", 3) + " %"
 
 
@@ -237,14 +236,15 @@ def run(
     pace: float | None = None,
     wait: Callable[[float], object] = time.sleep,
 ) -> Iterator[Step]:
-    """Steps until a stop or a breakpoint is reached or `stopped` returns True: single ones at a pace, or back to back.
+    """Yield steps until a stop or a breakpoint is reached or `stopped` returns True.
 
     Args:
-        session: Its current node is that of the yielded step; its cache may be one token ahead until the end.
-        stopped: Polled once a step; the step under way is still taken.
-        breaking: Breakpoints to stop at, too.
-        pace: Maximum number of steps a second; None for no limit.
-        wait: Waits for some seconds at most.
+        session: The session; its current node is that of the yielded step, but its cache may be one token ahead until
+            the run ends.
+        stopped: Polled once per step; a step in progress is still taken.
+        breaking: The breakpoints of the run; None for none.
+        pace: Maximum number of steps per second; None for steps back to back.
+        wait: Waits for at most the given seconds.
     """
     due, breaking = time.perf_counter(), breaking or BreakpointEvaluator(session)
     while not stopped():
@@ -262,9 +262,9 @@ def run(
 
 
 def guesses(session: Session) -> bool:
-    """True if a run's next token is guessed on the device: if the sampler takes the most probable token.
+    """True if the next token of a run is guessed on the device, since the sampler picks the most probable token.
 
-    Without it a greedy run of the bundled model takes 1.2 times as long on a CPU of two cores.
+    Without guesses a greedy run of the bundled model takes 1.2 times as long on a CPU with two cores.
     """
     settings = session.settings
     shapes = any(stage.kind == "logits" and BY_NAME[stage.setting].on(settings) for stage in STAGES.values())
@@ -272,11 +272,11 @@ def guesses(session: Session) -> bool:
 
 
 Launched = tuple[int, Origin, KVReading, Memory, float, StallTimes]
-"""A token whose forward is under way: its node and origin, cache and memory, the time, and the stalls until then."""
+"""A token with a forward pass in progress: node and origin, cache and memory, and time and stalls at its start."""
 
 
 def _back_to_back(session: Session, stopped: Stopped, breaking: BreakpointEvaluator) -> Iterator[Step]:
-    """Steps for as long as the caches can take a token back that turns out to be unwanted."""
+    """Yield steps as long as the caches can remove an unwanted token again."""
     session.prepare_step()
     pipeline = PipelinedForward(session.runner, guesses(session))
     before, reader = session.position, session.node_reader
@@ -307,9 +307,9 @@ def _back_to_back(session: Session, stopped: Stopped, breaking: BreakpointEvalua
 
 
 def _launch(session: Session, pipeline: PipelinedForward, node_logits: NodeLogits) -> Launched | None:
-    """Begin the forward of the token that the sampler picked after a node; None if that failed."""
+    """Start the forward pass of the token that the sampler picked after a node; None if that failed."""
     stalls = stall_times()
-    # before the launch, which waits for most of the forward on the CPU backend
+    # read before the launch, which on the CPU backend waits for most of the forward pass
     launched = time.perf_counter()
     if not pipeline.launch(node_logits.sampled.picked):
         return None

@@ -1,7 +1,7 @@
 """The stepping engine: one model, one token tree, one live KV cache with the path to its current node.
 
-A step is explicit: one forward pass, one evaluation, then plain numbers. Also after a failure, the caches contain a
-prefix of the path to `node`, of `kv.offset` tokens.
+A step is explicit: one forward pass, one evaluation, then plain numbers. The caches always contain the first
+`kv.offset` tokens of the path to `node`, even after a failure.
 
 Without a KV cache (`no_kv_cache`) every step runs all tokens of its path again, like `simple_generate` of tiny-llm.
 Each pass uses new caches, since the model's layers need some, and drops them at its end. The numbers differ from those
@@ -37,9 +37,9 @@ from engine.timing import stall_times
 from engine.tree import ROOT, TokenTree, chunks_go_on, within_chunk
 
 # ---- interventions -----------------------------------------------------------------------------
-# A node refers to its set by number; 0 is the unmodified model. The same token after the same path under another set is
-# another node. So KV, logits and undo records stored for a node never come from another set. A branch keeps the set of
-# its first node: a path has tokens without interventions, then tokens under at most one set.
+# A node refers to its intervention set by id; 0 is the unmodified model. The same token after the same path under
+# another set is a different node, so that KV, logits and undo records stored for a node never come from another set. A
+# branch keeps the set of its first node: a path has tokens without interventions, then tokens under at most one set.
 
 
 class InterventionSets:
@@ -54,10 +54,10 @@ class InterventionSets:
         self._tree = tree
         self._sets: list[tuple[Intervention, ...]] = [()]
         self.computes: list[Compute] = [model]
-        """The function that computes the nodes of each set, by the set's number."""
+        """The function that computes the nodes of each set, by the set's id."""
 
     def add(self, interventions: tuple[Intervention, ...], compute: Compute) -> int:
-        """Add a set, unless it exists, and return its number.
+        """Add a set, unless it exists, and return its id.
 
         Args:
             interventions: The set.
@@ -74,17 +74,17 @@ class InterventionSets:
         return self._sets[self._tree[node].intervention_set]
 
     def first(self, node: int) -> int:
-        """The first node on the path with the same set as a node, which must be computed under one."""
+        """The first node on the path with the same set as a node; the node must be under interventions."""
         while self._tree[self._tree[node].parent].intervention_set:
             node = self._tree[node].parent
         return node
 
     def begin(self, node: int) -> int:
-        """Number of tokens of a node's path before its intervention set begins; 0 if it is computed without one."""
+        """Number of tokens of a node's path without interventions; 0 if the node itself has no interventions."""
         return self._tree[self.first(node)].depth - 1 if self._tree[node].intervention_set else 0
 
     def changed(self, node: int) -> Changed | None:
-        """Position where a node's path begins to be computed under interventions, and that function; or None."""
+        """Position at which interventions begin on a node's path, and the function that computes them; or None."""
         held = self._tree[node].intervention_set
         return (self.begin(node), self.computes[held]) if held else None
 
@@ -153,7 +153,7 @@ CUT_NOTE = (
     "other ones."
 )
 _CHARACTERS = 16
-"""Characters per token of the window in the beginning that is encoded to reject a much too long prompt; 4 are usual."""
+"""Characters per token of the context window that are encoded to reject a much too long prompt; about 4 are usual."""
 ALL_AGAIN = "without a KV cache the whole path goes through again"
 
 
@@ -199,21 +199,21 @@ class Session(CompletionSource):
         self.conversation: tuple[tuple[Message, ...], ChatOptions] = (), NO_OPTIONS
         """Messages and options given to the chat template for the prompt at the beginning of the path."""
         self.replies: dict[int, protocol.ReplyFormat] = {}
-        """Markup of the reply to a prompt, by the prompt's last node."""
+        """Format of the reply to a prompt, by the prompt's last node."""
         self._prefill_run: PrefillRun | None = None
         """The prefill in progress, if any."""
         self.unread = Unread(self.tokens)
         """Prompt tokens whose logprobs have not been read yet."""
 
     def make_current(self, node: int) -> None:
-        """Make a node the current one; the next token is computed under the node's intervention set."""
+        """Make a node the current one; later tokens are computed under its intervention set."""
         self.node = node
         self.runner.compute = self.interventions.computes[self.tree[node].intervention_set]
 
     def run_path(self, runner: Runner, node: int, stopped: Stopped = never) -> Row:
         """Run the tokens of the path to a node that a runner's cache lacks, each as it was computed the first time.
 
-        If the chunk boundaries change the numbers and those of the cached tokens differ from the path's, the cache is
+        If chunk boundaries change the numbers, and those of the cached tokens differ from the path's, the cache is
         emptied first: otherwise the rest of a prompt would run as a separate chunk.
 
         Returns:
@@ -229,13 +229,13 @@ class Session(CompletionSource):
         return runner.forward_path(tree.tokens(node), chunks, stopped, self.interventions.changed(node))
 
     def reply(self, node: int) -> tuple[protocol.ReplyFormat, list[int]]:
-        """Markup of the reply that contains a node, and the reply's nodes up to it; none if it is in a prompt."""
+        """Format of the reply that contains a node, and the reply's nodes up to it; no nodes if it is in a prompt."""
         nodes, start = self.tree.nodes(node), self.tree[node].start
         format = self.replies.get(nodes[start - 1]) if start else None
         return format or self.tokens.reply_format(), nodes[start:]
 
     def reply_token(self, node: int) -> ReplyToken:
-        """A token of a reply, in the form that the search for reply markers needs."""
+        """A token of a reply, in the form that `ReplyReader` needs."""
         at = self.tree[node]
         text, _ = self.tokens.text(at.token, self.pending.get(at.parent, b""))
         return ReplyToken(text, self.tokens.is_special(at.token), at.token in self.tokens.eos_ids)
@@ -253,7 +253,7 @@ class Session(CompletionSource):
 
     @property
     def can_pipeline(self) -> bool:
-        """True if another forward pass could be started before its token is known, and undone."""
+        """True if another forward pass can be started before its token is known, and undone again."""
         return self.cached and self.kv.lazy and self.runner.stays_lazy and self.kv.can_go_ahead()
 
     def kv_reading(self) -> protocol.KVReading:
@@ -300,7 +300,7 @@ class Session(CompletionSource):
         self.kept_logits.put(self.node, position.node_logits.row)
 
     def _forward_uncached(self, token: int) -> Row:
-        """Run the complete path and one more token; a prompt's last token completes the pass that its chunks began."""
+        """Run the complete path and one more token; after the chunks of a prompt, only its last token."""
         if not self.kv.offset:
             return self.runner.forward_uncached([*self.tree.tokens(self.node), token])
         try:
@@ -314,7 +314,7 @@ class Session(CompletionSource):
         self.set_position(self.node_reader.position(node_logits, self.settings.candidates))
 
     def check_room(self, node: int) -> None:
-        """Check that one more token can go through the model after a node.
+        """Check that one more token can run through the model after a node.
 
         Raises:
             StepError: The context is full and the model has no positions beyond it.
@@ -327,21 +327,21 @@ class Session(CompletionSource):
             )
 
     def encode(self, text: str, *, bare: bool = False) -> list[int]:
-        """Token ids of a prompt. A prompt far beyond the window is rejected after encoding only its beginning: to
-        encode all of 5 MB takes a gigabyte and seconds.
+        """Token ids of a prompt. A much too long prompt is rejected after encoding only its beginning, since encoding
+        5 MB takes a gigabyte and seconds.
 
         Args:
             text: The prompt.
-            bare: True to leave out the beginning-of-sequence token.
+            bare: True to omit the beginning-of-sequence token.
 
         Raises:
-            PromptError: It is far too long, or can't be encoded.
+            PromptError: The prompt is much too long, or can't be encoded.
         """
         window = self.facts.context_window
         if (
             window is not None
             and len(text) > 2 * (begin := _CHARACTERS * window)
-            # cutting the text may change the tokens next to the cut, but not double their number
+            # cutting the text changes only the tokens at the cut
             and len(self.tokens.encode(text[:begin], bare=bare)) > 2 * window
         ):
             raise PromptError(
@@ -432,7 +432,7 @@ class Session(CompletionSource):
         """Draw the token after the current node again, with another of the position's random numbers.
 
         Args:
-            count: Number of draws before it, 0 for the first; None for the draw after the present one.
+            count: Number of draws before it, 0 for the first draw; None for the next draw.
 
         Raises:
             StepError: There is no prompt.
@@ -462,8 +462,8 @@ class Session(CompletionSource):
         """Add a prompt to the tree, and move to its end.
 
         The cache keeps the tokens that the prompt shares with the previous path, and saved KV of other branches is
-        restored. The other tokens except the last go through the model in chunks, as in mlx_lm; the last is a separate
-        forward pass.
+        restored. The other tokens run through the model in chunks, as in mlx_lm, except the last one, which is a
+        separate forward pass.
 
         Args:
             text: The prompt as encoded, for the record.
@@ -479,8 +479,8 @@ class Session(CompletionSource):
             stopped: Polled before each chunk.
 
         Yields:
-            The prompt, a record for each chunk, and the first distribution. `unread` reads the prompt logprobs
-            afterwards; of a long prompt some are read between the chunks.
+            The prompt, a record for each chunk, and the first distribution. The prompt logprobs are read afterwards,
+            with `unread`; for a long prompt some are read between the chunks.
 
         Raises:
             PromptError: The prompt is empty, longer than the context window, or has ids without an embedding; nothing
@@ -515,8 +515,8 @@ class Session(CompletionSource):
         path = self.tree.nodes(nodes[-1])
         computed = next((place for place, node in enumerate(path) if node >= known), len(path))
         row = self.kept_logits.get(path[computed - 1]) if computed else None
-        # Without its row the last known token runs again, for the readings of the token after it. If that would change
-        # the numbers, the token after it gets no reading.
+        # If the logits of the last computed token are not cached, it runs again, for the readings of the next token. If
+        # that would change the numbers, the next token gets no readings.
         again = row is None and not self.kv.chunks_matter
         cost = self._share(nodes[-1], max(0, computed - 1) if again else len(path) - 1, computed)
         if again and computed < len(path) and self.kv.offset == computed - 1:
@@ -526,8 +526,8 @@ class Session(CompletionSource):
         return PromptPath(text, ids, nodes, parent, self.pending, before, cost, ms)
 
     def _share(self, end: int, want: int, computed: int) -> MoveCost:
-        """Make the cache contain as much as possible of the path to a prompt's end, and move to the node before that
-        end.
+        """Make the cache contain as much as possible of the path to a prompt's end, and move to the node before the
+        prompt's last one.
 
         Args:
             end: The prompt's last node.
@@ -554,7 +554,7 @@ class Session(CompletionSource):
         """Continue a prefill that was stopped.
 
         Args:
-            step_size: Tokens per chunk from now on; None changes nothing.
+            step_size: Tokens per chunk from now on; None to leave it unchanged.
             stopped: Polled before each chunk.
 
         Yields:
@@ -603,8 +603,8 @@ class Session(CompletionSource):
         """Take a token after the current node, and run it through the model.
 
         Args:
-            token: Its id (checked by the caller); None for the sampler's pick.
-            origin: Its origin in the tree; None for the sampler.
+            token: Token id (checked by the caller); None for the sampler's pick.
+            origin: Origin in the tree; None for `greedy` or `sampled`.
             under: See `TokenTree.add`.
 
         Raises:
@@ -691,11 +691,11 @@ class Session(CompletionSource):
         """Move to another node of the tree: keep the tokens that the paths share, restore saved KV, recompute the rest.
 
         Args:
-            node: Any node but the root.
+            node: Any node except the root.
             stopped: Polled before each chunk that is recomputed.
 
         Returns:
-            The record of the move: tokens that stayed in the cache, were restored, and were recomputed.
+            The record of the move, with the numbers of tokens that were kept, restored and recomputed.
 
         Raises:
             StepError: There is no such node, it is the root, or nothing can be sampled after it.
@@ -739,7 +739,7 @@ class Session(CompletionSource):
 
         Raises:
             StepError: See `move` and `step`.
-            Cancelled: `stopped` returned True; the current node is that of the last record.
+            Cancelled: `stopped` returned True; the session is at the node of the last record.
         """
         if node not in self.tree or not (unstepped := self.tree.without_step(node)):
             yield self.move(node, stopped)
@@ -751,7 +751,7 @@ class Session(CompletionSource):
             yield self.step(self.tree[child].token, self.tree[child].origin)
 
     def recall(self, nodes: tuple[int, ...], stopped: Stopped = never) -> None:
-        """Recompute the logits after some nodes of one path, in separate caches, and store them.
+        """Recompute the logits after some nodes of one path, in separate KV caches, and cache them.
 
         Args:
             nodes: Nodes of one path, in its order; nodes with cached logits are skipped.
@@ -766,7 +766,7 @@ class Session(CompletionSource):
         runner = self.runner.fresh()
         missing = [
             each for each in nodes if self.row_at(each) is None
-        ]  # makes the others the last to be dropped
+        ]  # also marks the cached rows as the most recently used
         for node in missing:
             if self.cached:
                 row = self.run_path(runner, node, stopped)
@@ -795,17 +795,17 @@ class Session(CompletionSource):
         return protocol.Verified(self.node, tokens, difference, same, ms, rounding, held)
 
 
-# ---- a runner with the path to any node in its cache, without changing the live cache ----------
+# ---- the path to any node in a cache, without changing the live cache --------------------------
 
 
 class DetachedPath(Struct, frozen=True):
     """A cache that contains a path, and the logits after it."""
 
     runner: Runner
-    """The runner with that cache; read-only, since at the current node it is the session's own."""
+    """The runner with that cache; read-only, since for the current node it is the session's runner."""
     row: Row
     recomputed: int
-    """Number of tokens of the path that went through the model again."""
+    """Number of tokens of the path that ran through the model again."""
     why: str
     """Reason why cached tokens could not be used; empty if they could."""
 
@@ -818,7 +818,7 @@ def run_at(session: Session, node: int, stopped: Stopped = never) -> DetachedPat
 
     Args:
         session: The session; it is not changed.
-        node: Any node but the root.
+        node: Any node except the root.
         stopped: Polled before each chunk and token to recompute.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Texts that the user types: their tokens before insertion, and tool calls in replies."""
+"""Texts typed by the user: their tokens before insertion; tool calls in replies; and traces of tokenizers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from engine.tree import ROOT, common_prefix
 # ---- typed text: its tokens, and the check that the context has room for them ------------------
 
 ANCHOR = "\n"
-"""Prefix for tokenizers that would begin a text with an additional space."""
+"""Text to encode in front, for tokenizers that add a space at the beginning of a text."""
 
 
 def pieces(tokens: Tokens, ids: Sequence[int]) -> tuple[Piece, ...]:
-    """The text that each of some tokens adds."""
+    """The given tokens, with the text that each adds."""
     made, pending = [], b""
     for token in ids:
         shown, pending = tokens.text(token, pending)
@@ -39,8 +39,8 @@ def pieces(tokens: Tokens, ids: Sequence[int]) -> tuple[Piece, ...]:
 def cut(tokens: Tokens, text: str) -> list[int]:
     """Token ids of a text that continues another; special tokens written in it become these tokens.
 
-    Some tokenizers put a space before any text. In the middle of a text that would add a space that was not typed, so
-    the text is encoded after a newline, and the newline's tokens are removed.
+    Some tokenizers add a space before any text. In the middle of a text this space would be wrong, so the text is
+    encoded after a newline, and the newline's tokens are removed.
 
     Raises:
         PromptError: The text is empty, isn't valid Unicode, or gives an id beyond the model's embedding.
@@ -57,16 +57,16 @@ def cut(tokens: Tokens, text: str) -> list[int]:
 
 
 def tokenized(tokens: Tokens, text: str) -> Tokenized:
-    """The tokens of a text to insert; an empty text has none. Raises like `cut`."""
+    """The tokens of a text to insert; an empty text has none. Raises the same errors as `cut`."""
     return Tokenized(text, pieces(tokens, cut(tokens, text) if text else []))
 
 
 def check_room(session: Session, node: int, ids: Sequence[int]) -> None:
-    """Check that all of some tokens fit after a node, before the first is taken.
+    """Check that all given tokens fit after a node, before the first is taken.
 
     Raises:
-        StepError: There is no such node, it is the root, or the context window has no room for all of them.
-        PromptError: The model has no embedding for one of them.
+        StepError: There is no such node, it is the root, or the context window has no room for all tokens.
+        PromptError: The model has no embedding for a token.
     """
     if node not in session.tree:
         raise StepError(f"There is no token number {node}.", "Begin with a prompt.")
@@ -89,7 +89,7 @@ def _bytes(tokens: Tokens, ids: Sequence[int]) -> bytes:
 # ---- tool calls --------------------------------------------------------------------------------
 
 CALL_LIMIT = 2**15
-"""Maximum characters of a tool call to parse: parsers scan some texts many times."""
+"""Maximum number of characters of a tool call to parse, since parsers scan some texts many times."""
 
 
 # ---- the commands ------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def check_tool_call(context: Context, command: protocol.CheckToolCall, task: Tas
 
 
 _others: dict[LoadSettings, TokenizerTracer] = {}
-"""Tracer of the other tokenizer that was used last: opening one takes up to a second."""
+"""The last used tracer of a tokenizer other than the session's, since opening one takes up to a second."""
 
 
 def take_apart(context: Context, command: protocol.TakeApart, task: Task) -> Iterator[Record]:
