@@ -475,8 +475,8 @@ class Timeline(Struct):
 
     @property
     def tried(self) -> Distribution | None:
-        """The distribution at the selected slot under the trial settings; None before the engine answers, or if they are
-        the settings that were used."""
+        """The distribution at the selected slot under the trial settings; None before the engine answers, or if the
+        slot has the same settings anyway."""
         explanation = self.explanation() if self.trial is not None else None
         explained = explanation.explained if explanation is not None else None
         return explained.next if explained is not None and not explained.used else None
