@@ -176,8 +176,10 @@ class LiveTransport:
         return ""
 
     def change_pace(self, by: int) -> str:
-        """Change the pace of runs by some places in `PACES`; during a prefill, double or (with -1) halve its chunks. The
-        run or prefill continues with the new value."""
+        """Change the pace of runs by some places in `PACES`; during a prefill, double or (with -1) halve its chunks.
+
+        The run or prefill continues with the new value.
+        """
         if self._client.timeline.phase is Phase.PREFILL:
             ends = [0, *(chunk.done for chunk in self._client.timeline.prompts.chunks)]
             size = self.chunk or (max(1, ends[-1] - ends[-2]) if len(ends) > 1 else 32)
