@@ -104,7 +104,7 @@ def write_direction(path: Path, direction: Direction, force: bool = False) -> No
         direction: The direction.
         force: Whether an existing file may be replaced.
 
-        Raises:
+    Raises:
         PathError: The file can't be written.
     """
     vector, packed = direction.vector, direction.vector.packed

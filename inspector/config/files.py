@@ -69,7 +69,7 @@ def write(path: Path, text: str) -> None:
         path: The file; its directory is created.
         text: The new content; lone surrogates are written as escapes.
 
-        Raises:
+    Raises:
         PathError: The file can't be written.
     """
     try:
@@ -143,7 +143,7 @@ class TableFile:
         Args:
             edit: Makes the new table from the current one.
 
-            Returns:
+        Returns:
             A space and a sentence on the renamed file if it was damaged; else empty.
 
         Raises:

@@ -210,7 +210,7 @@ def lanes(lines: Sequence[str], like: LanePrompt, settings: Settings) -> tuple[L
         like: Defaults for the prompts.
         settings: Defaults for the settings of a line that has any.
 
-        Raises:
+    Raises:
         PromptError: An object has an unknown setting or an invalid value; the error names the prompt's number.
     """
     prompts = []

@@ -72,7 +72,7 @@ def exchanges_of(path: str) -> list[Exchange]:
     Returns:
         At least one exchange; its request is None if the file has only a reply.
 
-        Raises:
+    Raises:
         EngineError: The file can't be read, or has neither a request nor a reply.
     """
     name = shorter(path)

@@ -135,7 +135,7 @@ def served_request(body: Any, source: str, by_mlx_lm: bool = True) -> ServedRequ
         source: Name of the request in messages.
         by_mlx_lm: Whether mlx_lm.server answered it or that isn't known; mlx_lm.server ignores `response_format`.
 
-        Raises:
+    Raises:
         PromptError: It isn't a request for text.
     """
     if not asks_for_text(body):
@@ -267,10 +267,10 @@ def conversation_of(source: str, fields: Mapping[str, Any]) -> tuple[tuple[Messa
         source: Name of the request in messages.
         fields: Fields of its body.
 
-        Returns:
+    Returns:
         The messages, and the tools as a JSON list; empty if there are none.
 
-        Raises:
+    Raises:
         PromptError: They aren't a conversation.
     """
     found, tools = fields.get("messages"), fields.get("tools")
@@ -362,7 +362,7 @@ def parsed_json(source: str, text: str) -> Any:
         source: Name of the text in messages.
         text: The JSON.
 
-        Raises:
+    Raises:
         PromptError: It isn't valid JSON.
     """
     try:

@@ -388,7 +388,7 @@ class Player:
         clock: Returns seconds.
         follow: Whether to wait at the end for what another program appends.
 
-        Raises:
+    Raises:
         RecordingError: There is no such file, or it isn't a trace that this version reads.
     """
 

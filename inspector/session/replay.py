@@ -361,7 +361,7 @@ def restore_of(timeline: Timeline, rerolls: dict[int, int]) -> Restore | None:
         timeline: Has the tree, the beams and the path.
         rerolls: Number of times that the token after a node was drawn again, by node.
 
-        Returns:
+    Returns:
         The command; None if no prefill has finished yet.
     """
     reads = timeline.prompts.by_end
