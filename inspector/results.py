@@ -177,7 +177,7 @@ class Step:
         """The most probable tokens in its place, best first.
 
         Args:
-                count: Number of tokens, at most the setting `candidates`.
+            count: Number of tokens, at most the setting `candidates`.
         """
         return top(self.record.choice, count)
 
@@ -332,7 +332,7 @@ class Direction(_Result[protocol.Direction]):
         """Save it to a file for `Branch.steer` and `--steer`; an existing file is replaced.
 
         Raises:
-                PathError: The file can't be written.
+            PathError: The file can't be written.
         """
         write_direction(Path(path), self.record, force=True)
 
@@ -427,10 +427,10 @@ class Merges(_Result[protocol.TakenApart]):
         """The steps from a word to its tokens, each with its rank (or a unigram segmentation's logprob) and pieces.
 
         Args:
-                word: Its index in `words`.
+            word: Its index in `words`.
 
         Raises:
-                StepError: There is no such word.
+            StepError: There is no such word.
         """
         check_number("word", word, len(self.record.words), "the text")
         of = self.record.words[word]
@@ -475,7 +475,7 @@ class Scores(_OnPath[protocol.ScoreRead]):
         """The given key, or else the one with the largest weight.
 
         Raises:
-                StepError: The score of `key` or `against` isn't known.
+            StepError: The score of `key` or `against` isn't known.
         """
         key = scores.by_weight(self.record)[0] if key is None else key
         for each in (key, against):
@@ -498,7 +498,7 @@ class Experts(_Result[protocol.ExpertsRead]):
         """The weight of each expert of a layer that ran, by its index from 0; None if unknown.
 
         Args:
-                layer: Index of the layer, from 0.
+            layer: Index of the layer, from 0.
 
         Raises:
             StepError: The layer has no experts.
