@@ -70,7 +70,6 @@ class SavedSession(Struct, frozen=True):
     changed: float
     """Time of the last write, in seconds since 1970."""
     size: int
-    """Bytes of its file."""
     peek: Peek | None
     """Contents of its first entries; None if they can't be read."""
     tokens: int

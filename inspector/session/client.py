@@ -104,7 +104,7 @@ class Request(Struct, Generic[Kind], eq=False):
         """The first record of a class.
 
         Raises:
-            LookupError: There is none, with the reason.
+            LookupError: There is none; the message is the reason.
         """
         if (found := self.reply(kind)) is not None:
             return found

@@ -202,7 +202,6 @@ class Controller:
 
     @property
     def timeline(self) -> Timeline:
-        """The session's timeline."""
         return self.client.timeline
 
     @property

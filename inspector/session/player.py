@@ -312,7 +312,6 @@ class RecordedEntries:
         self.stopped = False
         """True if the user stopped the reading."""
         self.stops = Stops(self.entries)
-        """Places at which steps end."""
         self.opened: list[int] = []
         """Places after the prompts that begin a tree."""
         self.questions = RecordedQuestions()
@@ -373,7 +372,6 @@ class RecordedEntries:
         self.stops.cut()
 
     def close(self) -> None:
-        """Close the file."""
         self.reader.close()
 
 
@@ -477,7 +475,6 @@ class Player:
         self.playing, self._then, self._speaks = True, self._clock(), True
 
     def pause(self) -> None:
-        """Pause."""
         self.playing = False
         if self._target is not None:
             self._target = max(self._target, self.position)
@@ -487,7 +484,6 @@ class Player:
         self.go(self.file.opened[0] if self.file.opened else 0)
 
     def end(self) -> None:
-        """Go to the end."""
         self.playing, self._target, self._speaks = False, None, False
 
     def step(self, telling: Telling = ()) -> None:

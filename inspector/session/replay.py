@@ -333,7 +333,6 @@ class ReplayTransport:
 
 
 def speed_text(speed: float) -> str:
-    """A speed in words."""
     return "as fast as possible" if math.isinf(speed) else f"×{speed:g}"
 
 

@@ -104,7 +104,6 @@ class Replies(Latest, Generic[Reply]):
 
     @property
     def any(self) -> bool:
-        """True if there are any answers."""
         return bool(self._answers.asked(self._kind))
 
     @property
@@ -204,7 +203,6 @@ class Job:
 
     @property
     def failure(self) -> Failure | None:
-        """The first failure."""
         return next(iter(self.failures.values()), None)
 
     def start(self, *asked: Command, each: Listener | None = None) -> None:

@@ -42,7 +42,6 @@ class LaneSoFar(Struct):
 
     @property
     def text(self) -> str:
-        """Text of its tokens."""
         return "".join(token.text for token in self.said)
 
     @property
@@ -69,7 +68,6 @@ class BatchSoFar(Struct):
 
     opened: protocol.BatchOpened
     lanes: list[LaneSoFar] = field(default_factory=list)
-    """Lanes by number."""
     steps: int = 0
     totals: protocol.BatchTotals = field(default_factory=protocol.BatchTotals)
     over: bool = False

@@ -59,7 +59,6 @@ class BeamSearch(Struct):
 
     @property
     def step(self) -> protocol.BeamStep | None:
-        """The last step."""
         return self.steps[-1] if self.steps else None
 
 

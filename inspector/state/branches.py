@@ -124,16 +124,13 @@ class Branches:
         """Grows whenever branches are added, removed, cut or joined, or a branch with children gets new readings; not
         when a branch is only extended."""
         self.count = 0
-        """Number of branches."""
         self.root = Branch([ROOT], Sums())
         """Parent of the first branches; contains no token."""
         self._tokens: dict[int, Token] = {}
         self._branch: dict[int, Branch] = {ROOT: self.root}
-        """The branch of each node."""
         self._depth: dict[int, int] = {ROOT: 0}
 
     def __len__(self) -> int:
-        """Number of tokens."""
         return len(self._tokens)
 
     def __contains__(self, node: int) -> bool:
@@ -270,7 +267,7 @@ class Branches:
             self.version += 1  # the sums of the branches below run from the first token
 
     def _remake(self, token: Token) -> None:
-        """Move a token between prompt and completion: cut it from its old neighbours, and join it with the new ones."""
+        """Move a token between prompt and completion: cut it from its old neighbors, and join it with the new ones."""
         node = token.node
         if place := self.place(node):
             self._cut(self._branch[node], place)

@@ -183,7 +183,7 @@ OF_BOTH = (
     protocol.AttentionRead, protocol.TriangleRead, protocol.HeadsScored, protocol.LensRead,
     protocol.AttributionRead, protocol.GradientsRead, protocol.ScoreRead, protocol.ExpertsRead, protocol.PositionTried,
 )  # fmt: skip
-"""Answers that can be about the second model, too."""
+"""Answers that can also be about the second model."""
 _OF_MODEL = (protocol.ModelModules, protocol.PairsPatched)
 """Answers that aren't about a token of the tree."""
 KEPT = 128
@@ -220,7 +220,6 @@ class Answers(CapabilityState):
         return made
 
     def apply(self, record: Record) -> None:
-        """Take in one record."""
         match record:
             case protocol.PromptOpened():
                 if record.new_tree:  # node numbers now stand for other tokens

@@ -40,7 +40,6 @@ class LookAheadLines:
     """
 
     TAKES = protocol.PromptOpened, protocol.LookedAhead, protocol.ModelFacts
-    """The records that change it."""
 
     def __init__(self, nodes: int = NODES) -> None:
         self.on = False
@@ -94,7 +93,6 @@ class LookAheadLines:
         return self._pending
 
     def receive(self, record: protocol.Record) -> None:
-        """Apply one record."""
         match record:
             case protocol.PromptOpened():  # a new tree uses the same node numbers
                 self._after.clear()

@@ -68,7 +68,6 @@ class Measured(Struct, CapabilityState):
     ranks: protocol.RanksMeasured | None = None
 
     def apply(self, record: Record) -> None:
-        """Apply one record."""
         match record:
             case ModelFacts():
                 self.loaded = self.ranks = None

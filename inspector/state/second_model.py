@@ -187,7 +187,6 @@ class Divergences:
         """B's probability of the true token minus A's."""
         self.tops = [span.same_top for span in self.spans if span.same_top is not None and span.tokens]
         self.bytes = sum(len(span.raw) for _, _, span in whole)
-        """Bytes of the whole spans."""
         self.totals = (
             sum(span.logprob or 0.0 for span in self.spans),
             sum(span.other_logprob or 0.0 for span in self.spans),

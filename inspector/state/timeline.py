@@ -305,7 +305,6 @@ class Timeline(Struct):
     last_explanation: StageExplanation | None = None
     """The sampler's explanation of the distribution on show, or of the one before it."""
     trial: Trial | None = None
-    """The trial settings, if any."""
     rows: set[int] = field(default_factory=set)
     """Nodes with a recorded row of logits: questions about the sampler there need no engine."""
     trials: int = 0
@@ -384,7 +383,6 @@ class Timeline(Struct):
 
     @property
     def segments(self) -> PathSegments:
-        """Segments of the current path."""
         return self.of(Segments).path(self.items, self.readings, over=self.tip in self.finished)
 
     # ---- the selected slot ------------------------------------------------------------------
@@ -449,7 +447,6 @@ class Timeline(Struct):
 
     @property
     def steps(self) -> list[Step]:
-        """The steps of the current path."""
         return [item for item in self.items if isinstance(item, Step)]
 
     @property
@@ -500,7 +497,6 @@ class Timeline(Struct):
     # ---- records as they come ---------------------------------------------------------------
 
     def apply(self, record: protocol.Record) -> None:
-        """Apply one record."""
         kind = type(record)
         for state in self.states.values():
             state.apply(record)

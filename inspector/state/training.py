@@ -51,7 +51,6 @@ class TrainingSoFar:
 
     @property
     def looks(self) -> list[LookAt]:
-        """The looks so far."""
         return [LookAt(each.step, each.look) for each in self.steps if each.look is not None]
 
     def apply(self, record: Record) -> None:

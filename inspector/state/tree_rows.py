@@ -273,7 +273,6 @@ class TreeView:
             self._cursor = self.rows[row].first
 
     def move(self, by: int) -> None:
-        """Move the cursor by some rows."""
         self.put(self.row + by)
 
     def follow(self) -> None:
