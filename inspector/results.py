@@ -551,7 +551,7 @@ class Contributions(_Result[protocol.AttributionRead]):
 
     @property
     def parts(self) -> dict[str, float]:
-        """The amount that each part adds, by name, in the order of the computation; they add up to the logit."""
+        """The amount that each part adds, by name, in the order of the computation; they add up to the whole."""
         return {each.name: each.value for each in attribution.part_rows(self.record)}
 
     @property

@@ -29,7 +29,7 @@ def locked(path: Path) -> Iterator[None]:
     """Lock a file against changes by the user's other programs, so that no change is lost.
 
     The directory is locked, since it stays when the file is replaced. If its file system has no locks, or it can't be
-    made, there is no lock; an error is raised when the file is written.
+    created, there is no lock; an error is raised when the file is written.
 
     Args:
         path: The file; the lock holds for all files in its directory.

@@ -30,7 +30,7 @@ RESERVED = {"ctrl+q": "quits everywhere", "ctrl+p": "opens the finder everywhere
 _PLAIN = FIXED | {"space", "backspace", "insert", "delete", *(f"f{number}" for number in range(1, 25))}
 _MODIFIED = MOVING | {"delete"}
 _ALIASES = frozenset("hijm[")
-"""Keys that terminals can't tell, together with ctrl, from backspace, tab, enter and escape."""
+"""Keys that, with ctrl, are the same to a terminal as backspace, tab, enter and escape."""
 
 
 class OwnKeys(Struct, frozen=True):

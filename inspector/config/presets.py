@@ -21,7 +21,7 @@ from inspector import places
 from inspector.config.files import TableFile
 
 OUTSIDE = frozenset({"seed", "max_tokens", "stop", "candidates"})
-"""Settings that a preset changes only if its file names them, since they don't affect how a token is picked."""
+"""Settings that a preset changes only if its file names them, since they don't shape the distribution."""
 SHIPPED: Mapping[str, Mapping[str, Any]] = {
     "greedy": {"temp": 0.0},
     "precise": {"temp": 0.3, "top_p": 0.9},

@@ -177,7 +177,7 @@ def find(name: str, directory: Path | None = None, growing: bool = False) -> Pat
         name: A path, the name of a session in the state directory, or the unambiguous beginning of one; empty for the
             last session.
         directory: Directory of the sessions; None for the default.
-        growing: For an empty name, whether the session must be one of a running program, or must not be.
+        growing: Whether an empty name means the last session of a running program, instead of the last one not in use.
 
     Raises:
         EngineError: There is no such session, or several names begin so; the error lists similar names.

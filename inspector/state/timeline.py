@@ -324,8 +324,8 @@ class Timeline(Struct):
     generation: int = 0
     """Grows whenever the path is rebuilt instead of appended to, so that a view knows what to redraw."""
     changes: int = 0
-    """Grows with each record except those that only dialogs and tools show, with each visited token of a recording, and
-    with each folded segment."""
+    """Grows with each record that a panel of the main screen may show, with each visited token of a recording, and with
+    each folded segment."""
     readings: int = 0
     """Grows whenever known tokens get new readings (prompt logprobs arriving)."""
     next: protocol.Distribution | None = None
