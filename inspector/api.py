@@ -170,7 +170,7 @@ class _Line:
         self.pending: Run | None = None
         """A run that hasn't been waited for yet."""
         self.entries: list[Entry] = []
-        """Entries for a recording of the session."""
+        """Entries of a recording of the session."""
         self.closed = False
         self._broken: BaseException | None = None
         """An error from receiving a record, until it is raised in a caller's thread."""
@@ -289,7 +289,7 @@ class _Line:
         self.until(lambda: request.done)
 
     def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until records make a condition true."""
+        """Wait until the records make a condition true."""
         with self.arrived:
             if not holds():
                 _ENGINE.check()
@@ -321,7 +321,7 @@ class _Line:
             run.wait()
 
     def stand(self, node: int) -> int:
-        """Go to a node with the interventions in force; returns the node to continue from.
+        """Go to a node, under the interventions in force; returns the node to continue from.
 
         Raises:
             EngineError: The engine refuses.
@@ -1042,7 +1042,7 @@ class Run(Branch):
 
     @property
     def new(self) -> list[Step]:
-        """The steps of this run."""
+        """The steps of this run alone."""
         self.wait()
         return self.steps[-len(self._came) :] if self._came else []
 
@@ -1086,7 +1086,7 @@ class Session(Branch):
 
     @property
     def model(self) -> protocol.ModelFacts:
-        """Facts about its model."""
+        """The facts about its model."""
         facts = self._line.timeline.facts
         assert facts is not None, "there is no session before its model is loaded"
         return facts
@@ -1096,7 +1096,7 @@ class Session(Branch):
         """Trace the merges by which the model's tokenizer cuts a text.
 
         Raises:
-            EngineError: The tokenizer or the text can't be traced.
+            EngineError: The tokenizer, or the text, can't be traced.
         """
         return Merges(self._line.do(protocol.TakeApart(text)).answer(protocol.TakenApart))
 

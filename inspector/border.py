@@ -224,7 +224,7 @@ _NAMES: Mapping[Any, tuple[str, str]] = {
     NoneType: ("None", "None"),
     Any: ("anything", "anything"),
 }
-"""Words for one value and for several."""
+"""Words for one value, and for several."""
 
 
 def _words(hint: Any, several: bool = False) -> str:

@@ -238,7 +238,7 @@ def joined_to_fit(parts: Iterable[str], cells: int) -> str:
 
 
 def carried(tokens: Sequence[Piece | PromptToken | Step], place: int) -> bytes:
-    """Bytes of the tokens before one that begin the character that it may finish.
+    """Bytes of the tokens before one that begin the character which it may finish.
 
     Args:
         tokens: A text.

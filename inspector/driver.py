@@ -31,7 +31,7 @@ _WITHOUT_OSC_52 = ("Apple_Terminal", "tmux")
 _PBCOPY_SECONDS = 2.0
 """Timeout of pbcopy, which takes about 10 ms."""
 _POLL_SECONDS = 0.1
-"""Time between two checks whether the program exits, as in Textual."""
+"""Time between two checks whether the program ends, as in Textual."""
 
 
 class TerminalGone(Message):
@@ -103,7 +103,7 @@ class TerminalDriver(LinuxDriver):
             super().close()
 
     def run_input_thread(self) -> None:
-        """Read keys; unlike in Textual, the end of the input ends the thread."""
+        """Read keys; unlike in Textual the end of the input ends the thread."""
         selector, parser = selectors.SelectSelector(), XTermParser()
         selector.register(self.fileno, selectors.EVENT_READ)
         decode = getincrementaldecoder("utf-8")("ignore").decode

@@ -92,7 +92,7 @@ class Candidate(NamedTuple):
 
 
 def top(distribution: protocol.Distribution, count: int) -> list[Candidate]:
-    """The first candidates of a distribution; empty for a count below 1."""
+    """The first candidates of a distribution; none for a count below 1."""
     return [Candidate(each.text, each.prob, each.id) for each in distribution.candidates[: max(0, count)]]
 
 
@@ -284,7 +284,7 @@ class Sampler(_Result[protocol.Explained]):
 
 
 class OtherPick(NamedTuple):
-    """The token that a step would have taken with other settings."""
+    """The token that a step would have taken under other settings."""
 
     step: int
     """Number of the step, for `at`."""
@@ -419,7 +419,7 @@ class Merges(_Result[protocol.TakenApart]):
 
     @property
     def words(self) -> list[str]:
-        """The words as the tokenizer sees them."""
+        """The words, as the tokenizer sees them."""
         return [b"".join(word.symbols).decode("utf-8", "replace") for word in self.record.words]
 
     @checked
@@ -467,7 +467,7 @@ class Scores(_OnPath[protocol.ScoreRead]):
 
     @checked
     def why(self, key: int | None = None, against: int | None = None) -> str:
-        """The reason as a sentence."""
+        """The reason in a sentence."""
         labels = [quoted(token_label(text)) for text in self.texts]
         return scores.in_words(self.record, labels, self._key(key, against), against)
 

@@ -273,7 +273,7 @@ METRIC: Mapping[str, Metric] = {
     )
 }
 METRICS: tuple[str, ...] = tuple(METRIC)
-"""Names of the metrics, in the order in which a key cycles through them."""
+"""Names of the metrics, in the order in which a key goes through them."""
 
 
 def shares_metric(name: str, shares: Mapping[int, float], signed: bool) -> Metric:

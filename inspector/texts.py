@@ -49,6 +49,6 @@ def decoded(raw: bytes, source: str) -> str:
 
 
 def few(names: Sequence[str], most: int) -> str:
-    """The first names of a list and the number of the others, for a message."""
+    """The first names of a list, for a message, and the number of the others."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -109,7 +109,7 @@ class TableFile:
 
         Args:
             check: Returns the value of an entry from its name and JSON value; its EngineErrors are reported.
-            known: Names of the entries to read; None for all.
+            known: The names of the entries that are read; None for all.
 
         Returns:
             The valid entries, and a sentence for each fault.

@@ -4,7 +4,7 @@
     run = ["r", "f5"]                 # several keys
     "race.again" = "ctrl+n"           # one of a view
 
-Each fault is reported in a sentence, and the rest applies.
+Each fault in it is reported in a sentence, and the rest applies.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Preferences(Struct, frozen=True):
     theme: str = ""
     """Name of the theme; empty for Textual's default."""
     metric: Annotated[str, Meta(pattern=rf"^({'|'.join(METRICS)})\Z")] = "surprisal"
-    """Metric that colors text and steps: one of `scales.METRICS`."""
+    """Metric that colours text and steps: one of `scales.METRICS`."""
     pace: float | None = None
     """Steps per second of a run; None for as fast as possible."""
     alone: bool = False

@@ -172,7 +172,7 @@ def read(given: object) -> dict[str, Any]:
     """The settings that a preset names; other entries are ignored.
 
     Raises:
-        EngineError: A value is invalid, or the values don't go together.
+        EngineError: A value is invalid, or they don't go together.
     """
     if not isinstance(given, dict):
         raise EngineError("It is not a table of settings.", 'Write it as {"temp": 0.8}.')

@@ -222,7 +222,7 @@ UNFIT = (LookupError, ValueError, TypeError, AttributeError, AssertionError, Sto
 
 
 def unfit(number: int, value: object, error: Exception) -> RecordingError:
-    """The error for an entry that raised one of `UNFIT`.
+    """The error of an entry that raised one of `UNFIT`.
 
     Args:
         number: Number of the entry, from 1.

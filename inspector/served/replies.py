@@ -210,7 +210,7 @@ class Form(Struct, frozen=True):
     text: str = ""
     tokens: str = ""
     tops: str = ""
-    """The lists of alternatives, if they aren't in the tokens' entries."""
+    """Lists of alternatives, if they are not in the tokens' entries."""
     finish: str = ""
     prompt_tokens: str = "usage.prompt_tokens"
     completion_tokens: str = "usage.completion_tokens"
@@ -534,7 +534,7 @@ def _forms(token: ServedToken, place: int) -> list[tuple[bytes, ServedToken]]:
 def _after(
     spellings: Mapping[int, _Spelling], text: bytes, forms: Sequence[tuple[bytes, ServedToken]]
 ) -> dict[int, _Spelling]:
-    """The spellings with one more token: the best one for each place of the text."""
+    """The spellings with one more token, the best to each place of the text."""
     after: dict[int, _Spelling] = {}
 
     def keep(to: int, spelling: _Spelling) -> None:

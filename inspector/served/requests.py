@@ -213,7 +213,7 @@ def _settings(body: Mapping[str, Any], by_mlx_lm: bool) -> tuple[Settings, tuple
 
 
 _TYPES: Mapping[str, Any] = {"float": float, "int": int, "texts": str | list[str], "biases": dict[int, float]}
-"""Type of a parameter's value, by the kind of its setting."""
+"""Type of a parameter's value by the kind of its setting."""
 
 
 def _set(settings: Settings, parameter: Parameter, value: Any) -> tuple[Settings, list[str]]:

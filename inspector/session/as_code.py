@@ -20,7 +20,7 @@ _BY_ITSELF = ("max_tokens", "candidates", "seed", "grammar")
 """Settings that don't affect a draw, are always written separately, or have no argument in Python."""
 _DRAWN = frozenset(("greedy", "sampled"))
 _ESCAPE = re.compile(r"\\[nt]")
-"""The escapes that flags turn into a newline or a tab."""
+"""The escapes that the flags read as a newline or a tab."""
 
 
 def as_command(timeline: Timeline, load: LoadSettings, settings: Settings) -> tuple[str, int]:

@@ -37,7 +37,7 @@ class Backend(Protocol):
         """Take a command; records with its id follow in order, the last is `Ended`. `Cancel` takes effect at once."""
 
     def close(self, timeout: float = 2.0) -> bool:
-        """Cancel everything and stop.
+        """Cancel everything and end.
 
         Args:
             timeout: Seconds to wait.
@@ -81,7 +81,7 @@ class Request(Struct, Generic[Kind], eq=False):
     client: EngineClient
     id: int
     then: Then[Kind] | None = None
-    """Called when it has ended."""
+    """Called once it has ended."""
     each: Listener | None = None
     """Called with each record except `Ended`."""
     hides: Hidden = ()
@@ -97,7 +97,7 @@ class Request(Struct, Generic[Kind], eq=False):
     """True while it is being cancelled; after its end, True if it was cancelled instead of carried out."""
 
     def reply(self, kind: type[Reply]) -> Reply | None:
-        """The first record of a class; None if there is none."""
+        """Its first record of a class; None if there is none."""
         return next((record for record in self.records if isinstance(record, kind)), None)
 
     def answer(self, kind: type[Reply]) -> Reply:

@@ -195,7 +195,7 @@ class Controller:
         self.transport: LiveTransport | ReplayTransport = self.runs
         """The live transport, or the one of the recording on show."""
         self.speculation = SpeculationSettings()
-        """Settings that speculative decoding starts with."""
+        """Settings that speculative decoding begins with."""
         self.opening = False
         """True while a recording is about to replace the session on show."""
         client.runs = lambda: self.transport.running

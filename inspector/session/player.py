@@ -42,7 +42,7 @@ _PICTURES = (protocol.PrefillChunk, protocol.Prefilled, protocol.Step, protocol.
 """Entries that change the main screen."""
 STOPS: dict[type, ReplayStop] = {of: stop for state in STATES for of, (stop, _) in state.STOPS.items()}
 LOOK_SECONDS = 2.0
-"""Seconds between two checks whether another program still appends to the file."""
+"""Seconds between two checks whether a program still appends to the file."""
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, math.inf)
 """Multiples of the recorded pace; the last is as fast as possible."""
 READ_SECONDS, SHOW_SECONDS = 0.012, 0.012

@@ -91,7 +91,7 @@ def prompt_of(opened: PromptOpened) -> Prefill:
 
 
 def _key(prompt: Prefill) -> tuple[object, ...]:
-    """A key that is equal for prompts that look the same."""
+    """Key that is equal for prompts that look the same."""
     messages = prompt.messages if is_conversation(prompt.messages) else ()
     return prompt.text, prompt.chat, prompt.system, messages
 

@@ -67,7 +67,7 @@ class ReplayBackend(IdleBackend):
     # ---- entries ----------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Clear the screen before the first entry is shown."""
+        """Clear the screen, before the first entry is shown."""
         self._explained, self._logits = {}, RecordedLogits()
         client = self._controller.client
         before, client.timeline = client.timeline, Timeline(recorded=True)

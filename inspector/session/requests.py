@@ -113,7 +113,7 @@ class Replies(Latest, Generic[Reply]):
         return tuple(key for of_second, key in self._answers.asked(self._kind) if of_second is second)
 
     def about(self, *first: Hashable) -> list[tuple[Any, ...]]:
-        """The keys that are tuples and start with some values."""
+        """The keys that are tuples and begin with some values."""
         return [key for key in self.keys if isinstance(key, tuple) and key[: len(first)] == first]
 
     def get(self, key: Hashable) -> Reply | None:
@@ -180,7 +180,7 @@ class Job:
     def __init__(self, client: EngineClient, *kinds: type[Command]) -> None:
         self._client, self._kinds = client, kinds
         self.failures: dict[str, Failure] = {}
-        """Failures by the kind of command, until it is started again."""
+        """Failures by the kind of the command, until it is started again."""
         self.cancelled = False
         """True if the command that ended last was cancelled."""
         self._own: set[int] = set()

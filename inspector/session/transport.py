@@ -257,7 +257,7 @@ class LiveTransport:
     # ---- prefills ---------------------------------------------------------------------------
 
     def prefill(self, prompt: Prefill, each: Listener | None = None) -> None:
-        """Begin a new tree with a prompt, and call `each` with the records of its prefill."""
+        """Begin a new tree with a prompt; `each` is called with the records of its prefill."""
         self._client.request(replace(prompt, step_size=self.chunk), each=each)
 
     @property

@@ -202,7 +202,7 @@ def ending(lane: LaneSoFar) -> str:
 
 
 def lane_words(lane: LaneSoFar) -> Facts:
-    """Settings, tokens and times of a lane."""
+    """The settings, the tokens and the times of a lane."""
     if lane.opened.ids:
         yield "settings", ", ".join((f"seed {lane.opened.seed}", *lane.opened.settings))
         yield "prompt", f"{counted(len(lane.opened.ids), 'token')}, {lane.padding} of padding"

@@ -123,7 +123,7 @@ class PathSegments(Struct):
 
     @property
     def totals(self) -> dict[protocol.SegmentKind, Figures]:
-        """Figures of the tokens of each kind, in the order in which the kinds appear."""
+        """The figures of all tokens of each kind, in the order in which the kinds appear."""
         by_kind: dict[protocol.SegmentKind, list[PathRun]] = {}
         for run in self.runs:
             if run.kind is not None:

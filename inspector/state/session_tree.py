@@ -58,7 +58,7 @@ class Marks:
         self.children: dict[int, set[int]] = {}
         """Deleted nodes that the session was at, by their parent."""
         self._deletions: list[Deletion] = []
-        """Deletions that weren't undone, oldest first."""
+        """Deletions that were not undone, oldest first."""
 
     def at(self, node: int) -> Marked:
         """The marks of a node; the defaults if there are none."""
@@ -192,9 +192,9 @@ class SessionTree(Struct):
     interventions: dict[int, tuple[Intervention, ...]] = field(default_factory=dict)
     """Interventions that a token was computed under, by its node, without nodes computed by the unmodified model."""
     settings: dict[int, Settings] = field(default_factory=dict)
-    """Settings that a step was picked with, by its node, as far as they are known."""
+    """Settings that each step was picked with, by its node, as far as they are known."""
     drafts: dict[int, str] = field(default_factory=dict)
-    """Name of the draft, by each node that was taken in a round of speculative decoding."""
+    """Name of the draft, by a node that was taken in a round of speculative decoding."""
     branches: Branches = field(default_factory=Branches)
     """The tree folded to its branches, without deleted nodes."""
     marks: Marks = field(default_factory=Marks)

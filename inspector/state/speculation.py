@@ -84,7 +84,7 @@ class Speculation(Struct, CapabilityState):
     verified: protocol.SpeculationVerified | None = None
     failure: Failure | None = None
     plain: list[float] = field(default_factory=list)
-    """Milliseconds of plain steps, without garbage collection and drawing the screen."""
+    """Milliseconds of plain steps, without garbage collection and drawing of the screen."""
 
     def apply(self, record: Record) -> None:
         match record:

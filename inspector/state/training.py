@@ -36,7 +36,7 @@ class TrainingSoFar:
         self.begun: TrainingBegun | None = None
         self.steps: list[TrainedStep] = []
         self.checkpoints: list[CheckpointSaved] = []
-        """Checkpoints to go back to, earliest first."""
+        """Checkpoints to go back to, the earliest first."""
 
     @property
     def step(self) -> int:
