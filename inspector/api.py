@@ -1,4 +1,4 @@
-"""The Python interface: sessions that are opened, run, branched and looked into from a program or a notebook.
+"""The Python interface: open, run, branch and inspect sessions from a program or a notebook.
 
     import mlx_inspector as mi
 
@@ -8,9 +8,9 @@
         b = s.at(12).take(" cat").run(10)
         print(mi.compare(s, b))
 
-It drives the engine that the screen drives, by the same commands, and returns what the same records say. One thread
-computes for all sessions of a process; sessions on the same model share its weights. Any thread may call; the calls on
-one session wait for each other. Every problem is an `EngineError`, with the words of the command line.
+It drives the same engine as the screen with the same commands, and returns values from the same records. One thread
+computes for all sessions of a process; sessions on the same model share its weights. Any thread may call; calls on one
+session wait for each other. Every problem is an `EngineError`, with the same messages as on the command line.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ Reply = TypeVar("Reply", bound=Record)
 OFTEN = 0.1
 """Minimum seconds between two updates of a run's progress."""
 STOPS = ("eos", "stop", "grammar")
-"""Reasons for the end of a text, not only of a run."""
+"""Finish reasons that end the text, not only a run."""
 CLOSED = "This session is closed.", "Open another one."
 RECORDED = "This session is a recording: nothing is computed in it.", "Open its model, and its prompt."
 FORKED = (
@@ -90,7 +90,7 @@ FORKED = (
 
 
 class Fault(EngineError):
-    """A fault of this program, not of its caller; `trace` holds the engine's traceback."""
+    """A fault of this program, not of the caller; `trace` contains the engine's traceback."""
 
     trace = ""
 
@@ -99,21 +99,21 @@ class Fault(EngineError):
 
 
 class _Engine:
-    """The thread that computes for all sessions of the process; begun with the first, ended with the process."""
+    """The thread that computes for all sessions of the process; starts with the first one, ends with the process."""
 
     def __init__(self) -> None:
         self._thread: EngineThread | None = None
         self._lock = threading.Lock()
         self._lines: weakref.WeakSet[_Line] = weakref.WeakSet()
         self.forked = False
-        """True in a process that was forked from one with the thread, or with MLX, whose threads are missing here."""
+        """True in a process forked from one with the thread or with MLX, whose threads don't exist in the fork."""
         os.register_at_fork(after_in_child=self._after_fork)
 
     def session(self, line: _Line) -> Backend:
         """Open a session in the thread.
 
         Raises:
-            StepError: The thread is another process's.
+            StepError: This process is forked.
         """
         self.check()
         with self._lock:
@@ -125,10 +125,10 @@ class _Engine:
             return self._thread.side_session(line._emit)
 
     def check(self) -> None:
-        """Refuse to compute in a forked process, where nothing would ever answer.
+        """Refuse to compute in a forked process, which would wait forever.
 
         Raises:
-            StepError: The thread is another process's.
+            StepError: This process is forked.
         """
         if self.forked:
             raise StepError(*FORKED)
@@ -136,7 +136,7 @@ class _Engine:
     def _after_fork(self) -> None:
         if self._thread is not None or sys.modules.get("mlx.core") is not None:
             self.forked, self._lock = True, threading.Lock()
-            # the threads that held their locks, and the runs, are not in this process
+            # the threads that held the locks, and the runs, don't exist in this process
             for line in self._lines:
                 line.pending = None
                 line.unlock()
@@ -152,12 +152,12 @@ _ENGINE = _Engine()
 class _Line:
     """The connection of one session to the engine: one call at a time, and its records.
 
-    The records are received in the engine's thread, so that Ctrl-C, which interrupts the thread that waits for them,
-    can lose none.
+    The records are received in the engine's thread, so that Ctrl-C, which interrupts the waiting thread, can't lose
+    any.
 
     Args:
-        load: Settings of the loading.
-        settings: Settings of the sampler at first.
+        load: Settings of the model.
+        settings: Settings of the sampler to start with.
     """
 
     def __init__(self, load: LoadSettings, settings: Settings) -> None:
@@ -169,28 +169,28 @@ class _Line:
         self.held: tuple[Intervention, ...] = ()
         """Interventions on the next tokens."""
         self.pending: Run | None = None
-        """A run whose end was not waited for yet."""
+        """A run that hasn't been waited for yet."""
         self.entries: list[Entry] = []
         """Entries of a recording of the session."""
         self.closed = False
         self._broken: BaseException | None = None
-        """Error while a record was received, until it is raised in a caller's thread."""
+        """An error from receiving a record, until it is raised in a caller's thread."""
         self._began = time.monotonic()
 
     def unlock(self) -> None:
-        """Begin with new locks."""
+        """Make new locks."""
         self.lock = threading.RLock()
-        """Held by the call that is under way."""
+        """Held by the current call."""
         self.arrived = threading.Condition()
         """Held while a record is received, and while the timeline is read."""
 
     @property
     def timeline(self) -> Timeline:
-        """The timeline of the records."""
+        """The timeline made from the records."""
         return self.client.timeline
 
     def connect(self, given: Collection[str]) -> None:
-        """Load the model in the engine's thread, and set the sampler: the model's own settings, except those given."""
+        """Load the model, and set the sampler to the model's defaults except for the settings given."""
         _ENGINE.check()
         self.client.backend = EngineProcess(self._emit) if self.load.divided else _ENGINE.session(self)
         self.keep(self.load)
@@ -198,7 +198,7 @@ class _Line:
         self.configure(with_defaults(self.settings, facts.sampling, given))
 
     def configure(self, settings: Settings) -> None:
-        """Use other settings from here on."""
+        """Use new settings from here on."""
         self.do(protocol.Configure(settings))
         self.settings = settings
         self.keep(settings)
@@ -208,22 +208,22 @@ class _Line:
         self.entries.append(Entry(value, time.monotonic() - self._began))
 
     def do(self, command: Command) -> Request[Any]:
-        """Carry out a command, once a run that is under way has ended, unless it can be answered meanwhile.
+        """Carry out a command; unless it can be answered between steps, it waits for the end of a run under way.
 
         Raises:
-            EngineError: It failed, or the session is closed.
+            EngineError: The command failed, or the session is closed.
         """
         with self.lock:
             if not command.interleavable:
                 self.settle()
             request = self.send(command, None)
             self.wait(request)
-            if request.cancelled:  # by a thread that closed the session
+            if request.cancelled:  # a different thread has closed the session
                 raise StepError(*CLOSED)
             return request
 
     def ask(self, command: Command, kind: type[Reply], at: int) -> Reply:
-        """Ask for a record about a node; if its logits were dropped, they are computed again.
+        """Request a record about a node; if its logits were dropped, they are computed again.
 
         Raises:
             EngineError: The engine refuses.
@@ -237,13 +237,13 @@ class _Line:
         return self.do(command).answer(kind)
 
     def view(self, command: Command, kind: type[Reply], what: str, hint: str = "") -> Reply:
-        """Ask for a view of the inside.
+        """Request a view of the model's internals.
 
         Raises:
-            EngineError: The engine refuses, or what was read is not what the model computes: then with the hint.
+            EngineError: The engine refuses, or a check of the result failed (the error then has the hint).
         """
         read = self.do(command).answer(kind)
-        facts: protocol.CaptureFacts = read.facts  # type: ignore[attr-defined]  # as all these have
+        facts: protocol.CaptureFacts = read.facts  # type: ignore[attr-defined]  # all these records have it
         if (failed := facts.failed) is not None:
             where = f" ({failed.where})" if failed.where else ""
             raise StepError(
@@ -257,7 +257,7 @@ class _Line:
         """Send a command.
 
         Raises:
-            StepError: The session is closed, a recording, or another process's.
+            StepError: The session is closed, is a recording, or belongs to a different process.
         """
         _ENGINE.check()
         if self.closed:
@@ -268,14 +268,14 @@ class _Line:
             return self.client.request(command, lambda request: None, each)
 
     def wait(self, request: Request[Any]) -> None:
-        """Wait for the end of a command; an interruption, such as Ctrl-C, cancels it.
+        """Wait for the end of a command; an interruption such as Ctrl-C cancels it.
 
         Raises:
-            EngineError: It failed.
+            EngineError: The command failed.
         """
         try:
             self.until(lambda: request.done)
-        except Fault:  # a record of it could not be received: its end may not come
+        except Fault:  # one of its records could not be received: its end may never come
             request.cancel()
             raise
         except BaseException:
@@ -313,7 +313,7 @@ class _Line:
             except BaseException as error:
                 self._broken = error
                 if request is not None and isinstance(record, protocol.Ended):
-                    request.done = True  # so that no thread waits for an end that came
+                    request.done = True  # so that no thread waits for this end
             self.arrived.notify_all()
 
     def settle(self) -> None:
@@ -337,7 +337,7 @@ class _Line:
         return node
 
     def close(self) -> None:
-        """Release the tree, and the model if no other session has it."""
+        """Release the tree, and the model if no other session uses it."""
         if not self.closed:
             self.closed = True
             if not _ENGINE.forked:
@@ -345,7 +345,7 @@ class _Line:
 
 
 def _error(failure: protocol.Failure) -> EngineError:
-    """The exception for a failure: of the engine's own class if that takes only a message and a hint."""
+    """The exception for a failure, of the engine's class if that takes only a message and a hint."""
     if not failure.expected:
         fault = Fault(failure.message, failure.hint)
         fault.trace = failure.trace
@@ -363,19 +363,19 @@ def _error(failure: protocol.Failure) -> EngineError:
 class Branch:
     """A path through the tree of a session, from the prompt to a token: to run, to inspect, and to branch from.
 
-    Nothing moves by making one: the engine goes there when something is done there.
+    Making a branch doesn't move the engine; it moves when the branch is used.
     """
 
     def __init__(self, line: _Line, node: int, next_step: protocol.Step | None = None) -> None:
         self._line, self._node = line, node
         self._next_step = next_step
-        """The step that follows on the branch of which this one is a part; None if it was not made by `at`."""
+        """The step that was given to `at`, which follows this branch; None if the branch was made differently."""
 
     # ---- tokens -----------------------------------------------------------------------------
 
     @property
     def node(self) -> int:
-        """Its last token's number in the tree."""
+        """The number of its last token in the tree."""
         return self._node
 
     def _path(self) -> list[Item]:
@@ -385,7 +385,7 @@ class Branch:
 
     @property
     def steps(self) -> list[Step]:
-        """Its tokens that were taken, prompts and turns aside."""
+        """The steps: its tokens without those of prompts."""
         path = self._path()
         with self._line.arrived:
             kinds = self._line.timeline.of(Segments).read(path).kinds
@@ -394,7 +394,7 @@ class Branch:
 
     @property
     def ids(self) -> list[int]:
-        """The ids of all its tokens, the prompt's first."""
+        """The ids of all tokens, including the prompt's."""
         return [item.id for item in self._path()]
 
     @property
@@ -408,7 +408,7 @@ class Branch:
         return sum(step.logprob for step in self.steps)
 
     def _repr_html_(self) -> str:
-        """The last tokens as a notebook shows them, the more surprising the darker their ground."""
+        """The last tokens for a notebook, darker for higher surprisal."""
         return tokens_html(self._path())
 
     def __repr__(self) -> str:
@@ -419,29 +419,29 @@ class Branch:
 
     @property
     def finished(self) -> str | None:
-        """The reason that its text has ended, in the words of mlx_lm; None if it has not."""
+        """The finish reason, as in mlx_lm; None if the text hasn't ended."""
         found = self._line.timeline.finished.get(self.node)
         return found.reason if found is not None and found.reason in STOPS else None
 
     @checked
     def at(self, place: int | Step | OtherPick) -> Branch:
-        """Go back to where a step was chosen.
+        """The branch up to a step, without the step itself.
 
         Args:
-            place: A step of any branch of this session, or the number of one of this branch, from 1 as on the screen;
-                -1 is the last one. One of `what_if().differing` is the number of its step.
+            place: A step of any branch of this session, or the number of a step of this branch, from 1 as on the
+                screen; -1 is the last one. An item of `what_if().differing` stands for its step.
 
         Raises:
-            StepError: There is no such step, or it is one of another session.
+            StepError: There is no such step, or it belongs to a different session.
         """
         step = self._step(place)
         return Branch(self._line, step.parent, step)
 
     def _step(self, place: int | Step | OtherPick) -> protocol.Step:
-        """A step of this branch by its number, or any step of its session.
+        """A step of this branch by its number, or any step of the session.
 
         Raises:
-            StepError: There is none.
+            StepError: There is no such step.
         """
         if isinstance(place, Step):
             if not place.is_of(self._line.own):
@@ -460,10 +460,10 @@ class Branch:
 
     @checked
     def run(self, count: int) -> Run:
-        """Take tokens that the sampler picks, until there are `count` of them or the text ends.
+        """Take `count` tokens that the sampler picks, or fewer if the text ends before.
 
-        The engine begins at once. Looping over the run yields the steps as they come; leaving the loop stops the engine
-        and keeps the steps that were yielded. Without a loop the next request waits for the end.
+        The engine starts at once. Looping over the run yields the steps as they come; leaving the loop stops the engine
+        and keeps the steps that were yielded. Without a loop, the next request waits for the end of the run.
 
         Raises:
             EngineError: The engine refuses.
@@ -477,10 +477,10 @@ class Branch:
 
     @checked
     def take(self, token: int | str) -> Branch:
-        """Take a token, or a text's tokens, whatever the sampler would pick.
+        """Take a token, or the tokens of a text, instead of the sampler's pick.
 
         Args:
-            token: An id, or a text.
+            token: A token id, or a text.
 
         Returns:
             The branch that ends with it.
@@ -498,18 +498,18 @@ class Branch:
             return Branch(line, end)
 
     def _went(self, node: int) -> None:
-        """Called with the end of what was taken from here; a session follows it, a branch stays."""
+        """Called with the last node of tokens taken from here; a session moves to it, a branch stays."""
 
     @checked
     def off(self, units: str) -> AbstractContextManager[Branch]:
-        """Switch parts of the model off inside the block, on every branch of the session.
+        """Switch off or scale parts of the model inside a `with` block, on every branch of the session.
 
         Args:
             units: `L6 h1` (a head), `L3 mlp`, `L4 attention`, `L2` (a layer), `L6 h1 x0.5` (scaled), or the name of a
-                hook or a module, as `named_part` takes it: `blocks.5.attn.hook_z[0]`; several with commas between them.
+                hook or a module, as in `named_part`: `blocks.5.attn.hook_z[0]`; several are separated by commas.
 
         Raises:
-            StepError: One of them is not so written, or names a layer that the model lacks.
+            StepError: A part has a wrong form, or a layer that the model doesn't have.
         """
         try:
             held = protocol.units_from(units)
@@ -521,7 +521,7 @@ class Branch:
 
     @contextmanager
     def _under(self, held: tuple[Intervention, ...]) -> Iterator[Branch]:
-        """Compute the block's tokens under interventions, on every branch of the session."""
+        """Compute the tokens inside a `with` block under interventions, on every branch of the session."""
         line = self._line
         with line.lock:
             line.settle()
@@ -534,10 +534,10 @@ class Branch:
                 line.held = before
 
     def _layer(self, layer: int, unit: str = "") -> int:
-        """A layer, counted from 0, of the model, if its depth is known.
+        """Check the index of a layer, from 0, if the depth of the model is known.
 
         Raises:
-            StepError: There is no such layer; with the unit that named it.
+            StepError: There is no such layer; the error names the unit.
         """
         facts = self._line.timeline.facts
         if facts is not None and facts.ran:
@@ -551,15 +551,15 @@ class Branch:
     def steer(
         self, direction: Direction | str | Path, strength: float = 1.0, layer: int | None = None
     ) -> AbstractContextManager[Branch]:
-        """Add a direction to the residual stream inside the block, on every branch of the session.
+        """Add a direction to the residual stream inside a `with` block, on every branch of the session.
 
         Args:
             direction: The result of `direction`, or a file that it was saved to.
-            strength: Its factor; 0 changes nothing.
+            strength: Factor of the direction; 0 changes nothing.
             layer: The layer after which it is added, from 0; None for the one after which it was made.
 
         Raises:
-            EngineError: The file can't be read, or holds no direction; or there is no such layer.
+            EngineError: The file can't be read or contains no direction, or there is no such layer.
         """
         made, own = self._directed(direction, layer)
         return self._under((Intervention("direction", own, None, strength, made),))
@@ -567,21 +567,21 @@ class Branch:
     def _directed(
         self, direction: Direction | str | Path, layer: int | None
     ) -> tuple[protocol.Direction, int]:
-        """The numbers of a direction, or of the one in a file, and the layer after which it is added.
+        """The record of a direction, or of the one in a file, and the layer after which it is added.
 
         Raises:
-            EngineError: The file can't be read, or holds no direction; or there is no such layer.
+            EngineError: The file can't be read or contains no direction, or there is no such layer.
         """
         made = direction.record if isinstance(direction, Direction) else read_direction(Path(direction))
         return made, self._layer(made.layer if layer is None else layer)
 
-    # ---- views of the inside ----------------------------------------------------------------
+    # ---- views of the internals -------------------------------------------------------------
 
     def sampler(self, **settings: Any) -> Sampler:
-        """Explain the sampler's way to the next token here: to the step's own if `at` was given one.
+        """Explain how the sampler picks the next token here; after `at`, how it picked that step's token.
 
         Args:
-            settings: Other settings to try with the same draw; by default those that were used.
+            settings: Settings to try with the same draw; by default those that were used.
 
         Raises:
             EngineError: A setting is out of range, or no prompt was given.
@@ -595,12 +595,12 @@ class Branch:
 
     @checked
     def direction(self, pairs: Sequence[tuple[str, str]], layer: int, name: str = "") -> Direction:
-        """Make a direction of pairs of texts: the mean stream after a layer at the last token of the first ones, less
-        that of the second ones.
+        """Make a direction from pairs of texts: the mean residual stream after a layer, at the last token of the first
+        texts, minus that of the second texts.
 
         Args:
-            pairs: A text to go toward, and one to leave.
-            layer: From 0.
+            pairs: Texts to steer toward, each with a text to steer away from.
+            layer: Index of the layer, from 0.
             name: Its name; by default the words in which the first pair differs.
 
         Raises:
@@ -623,17 +623,17 @@ class Branch:
         other: int | str | None = None,
         strengths: Sequence[float] = protocol.STRENGTHS,
     ) -> Answer[protocol.StrengthsSwept]:
-        """Add a direction with one strength after another here, and random ones of the same length to compare.
+        """Add a direction here with several strengths, and random directions of the same length to compare.
 
         Args:
             direction: As for `steer`.
             layer: As for `steer`.
-            scope: `token`: at the last token here alone; `context`: at all of them from `begin` on.
-            begin: A place in the path, from 0.
+            scope: `token` adds it only at the last token here, `context` at all tokens from `begin` on.
+            begin: Index in the path, from 0.
             token: Token whose logit is followed, by its id or text; None for the most probable one, or, if `other` is
-                None too, for the two that the direction is named after, where they are candidates.
-            other: Token whose logit is subtracted; None for the most probable one besides.
-            strengths: The strengths; 0 is always among them.
+                None too, for the two that the direction is named after, if both are candidates.
+            other: Token whose logit is subtracted; None for the most probable other one.
+            strengths: The strengths; 0 is always added.
 
         Raises:
             EngineError: The engine refuses.
@@ -645,7 +645,7 @@ class Branch:
         return Answer(self._line.do(asked).answer(protocol.StrengthsSwept))
 
     def what_if(self, **settings: Any) -> WhatIf:
-        """Find the steps up to here at which other settings would take another token.
+        """Find the steps up to here at which the same draws would pick a different token with other settings.
 
         Raises:
             EngineError: A setting is out of range.
@@ -658,20 +658,20 @@ class Branch:
         """Read the attention of each head from the last token here.
 
         Raises:
-            StepError: What was read is not what the model computes, or the model has nothing to read.
+            StepError: A check of the result failed, or the model has no attention to read.
         """
         read = self._line.view(protocol.ReadAttention(self.node), protocol.AttentionRead, "attention")
         return Attention(read, self._path())
 
     @checked
     def lens(self, positions: int = 6) -> Lens:
-        """Read what each layer would predict after the last tokens here.
+        """Read what each layer would predict after the last tokens here (logit lens).
 
         Args:
-            positions: Number of these tokens.
+            positions: Number of tokens.
 
         Raises:
-            StepError: What was read is not what the model computes, or it has no layers to read.
+            StepError: A check of the result failed, or the model has no layers to read.
         """
         read = self._line.view(protocol.ReadLens(self.node, positions), protocol.LensRead, "lens")
         return Lens(read, self._path())
@@ -680,7 +680,7 @@ class Branch:
     def contributions(
         self, token: int | str | None = None, against: int | str | None = None, *, alone: bool = False
     ) -> Contributions:
-        """Decompose the logit of a next token into what each part of the model adds to it.
+        """Decompose the logit of a next token into the amounts that the parts of the model add to it.
 
         Args:
             token: Token whose logit is meant, by its id or text; None for the step's own if `at` was given one, or else
@@ -689,7 +689,7 @@ class Branch:
             alone: Whether no logit is subtracted.
 
         Raises:
-            EngineError: What was read is not what the model computes, or a text is no single token.
+            EngineError: A check of the result failed, or a text isn't a single token.
         """
         command = protocol.Attribute(self.node, self._compared(token, against, alone))
         return Contributions(self._line.view(command, protocol.AttributionRead, "contributions"))
@@ -706,20 +706,22 @@ class Branch:
         steps: int = 32,
         hold_experts: bool = False,
     ) -> Gradients:
-        """Read on which tokens up to here the logit of a next one depends.
+        """Read how much the logit of a next token depends on each token up to here.
 
         Args:
             token: Token whose logit is meant, by its id or text; None for the step's own if `at` was given one, or else
                 the most probable.
             against: Token whose logit is subtracted; None for the best other candidate, as on the screen.
             alone: Whether no logit is subtracted.
-            integrated: Integrated gradients, which what follows is for; otherwise gradient × input, as on the screen.
+            integrated: True for integrated gradients, which the following arguments are for; False for
+                gradient × input, as on the screen.
             baseline: `mean`, `first`, `zero`, or the text of one token.
-            steps: From the baseline to the text, to begin with.
-            hold_experts: Whether a mixture chooses the experts of the text everywhere, which is another question.
+            steps: Number of steps from the baseline to the text to start with.
+            hold_experts: Whether a mixture of experts is routed as for the text at every step, which answers a
+                different question.
 
         Raises:
-            EngineError: The model gives no gradient, a check of it failed, or a text is no single token.
+            EngineError: The model has no gradient, a check of it failed, or a text isn't a single token.
         """
         one, other = (*self._compared(token, against, alone), None)[:2]
         method: protocol.GradientMethod = "integrated" if integrated else "input"
@@ -730,10 +732,10 @@ class Branch:
         return Gradients(read, self._path())
 
     def _compared(self, token: int | str | None, against: int | str | None, alone: bool) -> tuple[int, ...]:
-        """The ids of the one or two tokens whose logits are asked about.
+        """The ids of the one or two tokens whose logits are compared.
 
         Raises:
-            EngineError: No prompt was given, or a text is no single token.
+            EngineError: No prompt was given, or a text isn't a single token.
         """
         step, other = self._next_step, None if against is None else self._id(against)
         best = [each.id for each in (self.sampler().top(2) if step is None else top(step.choice, 2))]
@@ -746,7 +748,7 @@ class Branch:
         """The id of a token.
 
         Raises:
-            PromptError: A text is no single token.
+            PromptError: A text isn't a single token.
         """
         if isinstance(token, int):
             return token
@@ -758,15 +760,17 @@ class Branch:
 
     @checked
     def scores(self, layer: int | None = None, head: int | None = None, keys: Sequence[int] = ()) -> Scores:
-        """Divide the scores of one head from the last token here among what wrote the query and the keys.
+        """Divide the attention scores of one head, from the last token here, among the writers to its query and keys.
 
         Args:
-            layer: From 0; None for that of the head that looks most at one token, neither the first nor the last two.
-            head: From 0; None for the one that does so.
-            keys: Places in the path that are kept with any weight; of a long path only the heaviest are.
+            layer: Index of the layer, from 0; None to choose the head that attends most to one token other than the
+                first and the last two.
+            head: Index of the head, from 0; None to choose it in the same way.
+            keys: Indices in the path to include whatever their weight; of a long path only the keys with the largest
+                weights are included by default.
 
         Raises:
-            StepError: There is no such head or key, the sums are not what the model computes, or they are unknown.
+            StepError: There is no such head or key, a check of the result failed, or the scores aren't known.
         """
         if layer is not None:
             self._layer(layer)
@@ -780,38 +784,39 @@ class Branch:
         return Scores(read, self._path())
 
     def experts(self) -> Experts:
-        """Read which experts the last token here went through, and what recurrent layers keep after it.
+        """Read which experts the last token here was routed to, and the states of recurrent layers after it.
 
         Raises:
-            StepError: The model has neither experts nor recurrent layers, or what was read is not what it computes.
+            StepError: The model has neither experts nor recurrent layers, or a check of the result failed.
         """
         return Experts(self._line.view(protocol.ReadExperts(self.node), protocol.ExpertsRead, "experts"))
 
     @checked
     def moved(self, offset: int = 0, change: protocol.PositionChange = "token") -> Moved:
-        """Predict the next token with the last one here given a wrong position.
+        """Predict the next token with changed positions, or without the causal mask.
 
         Args:
-            offset: Number that is added to its position.
-            change: `token`: of this token alone; `path`: of all alike; `mask`: none, but without the causal mask.
+            offset: Number to add to positions.
+            change: `token` changes the last token's position, `path` those of all tokens, `mask` removes the causal
+                mask instead.
 
         Raises:
-            StepError: The model takes no other position, or a check of the result failed.
+            StepError: The positions of the model can't be changed, or a check of the result failed.
         """
         asked = protocol.TryPosition(self.node, change, offset)
         return Moved(self._line.view(asked, protocol.PositionTried, "positions"))
 
     @checked
     def heads(self, texts: int = 0, length: int = 50, seed: int = 0) -> Answer[protocol.HeadsScored]:
-        """Score the behaviour of each head: previous token, induction, duplicate token, first token, entropy.
+        """Score the behavior of each head: previous token, induction, duplicate token, first token, entropy.
 
         Args:
-            texts: Number of texts of random tokens, repeated, to score over; 0 for the path up to here.
-            length: Number of tokens of each that are repeated.
-            seed: Seed of the tokens.
+            texts: Number of texts of repeated random tokens to score over; 0 for the path up to here.
+            length: Number of tokens that each text repeats.
+            seed: Seed of the random tokens.
 
         Raises:
-            StepError: What was read is not what the model computes; or there can be no such texts.
+            StepError: A check of the result failed, or such texts can't be made.
         """
         over = protocol.RepeatedTexts(length, texts, seed) if texts else None
         asked = protocol.ScoreHeads(self.node, over)
@@ -830,14 +835,15 @@ class Branch:
 
         Args:
             source: The other branch.
-            token: Token whose logit is followed: its id, or its text.
-            against: Token whose logit is subtracted.
+            token: Token whose logit is followed, by its id or text.
+            against: Token whose logit is subtracted, by its id or text.
             part: Whole layers, or the outputs of their `attention` or `mlp`.
-            facing: Which token of this path, from 0, faces which of the other; None for common blocks.
+            facing: Alignment: pairs of a position in this path and one in the other, from 0; None to align common
+                blocks.
 
         Raises:
-            StepError: The other branch is of another session; there is nothing to patch; a check failed.
-            PromptError: A text is no single token.
+            StepError: The branch belongs to a different session, there is nothing to patch, or a check failed.
+            PromptError: A text isn't a single token.
         """
         _of_one_session(self, source)
         ids = self._id(token), self._id(against)
@@ -848,14 +854,14 @@ class Branch:
     def patch_pairs(
         self, pairs: Sequence[tuple[str, str] | tuple[str, str, str, str]], part: protocol.PatchKind = "layer"
     ) -> Answer[protocol.PairsPatched]:
-        """Patch each of a set of pairs of texts on this session's model, and take the means.
+        """Patch pairs of texts on this session's model, and average the results.
 
         Args:
-            pairs: Text and source, and the two answers unless they are to be found.
+            pairs: Text and source, and optionally the two answers, which are otherwise found.
             part: As for `patching`.
 
         Raises:
-            StepError: None of them can be patched; a check failed.
+            StepError: No pair can be patched, or a check failed.
         """
         command = protocol.PatchPairs(tuple(protocol.PatchPair(*each) for each in pairs), part)
         return Answer(self._line.view(command, protocol.PairsPatched, "patching"))
@@ -864,14 +870,14 @@ class Branch:
 
     @checked
     def to_html(self, path: str | Path | None = None) -> str:
-        """The session as a page of its own: this branch to its end, then the others, the oldest first, with the views
-        of the inside that were asked for.
+        """The session as a self-contained HTML page: this branch to its end, then the others, oldest first, and the
+        views of the internals that were read.
 
         Args:
-            path: A file to write it to, which is replaced; None for none.
+            path: A file to write the page to, which is replaced; None to write no file.
 
         Returns:
-            The page.
+            The page as HTML.
 
         Raises:
             EngineError: There is no prompt, or the file can't be written.
@@ -895,7 +901,7 @@ class Tree(list[Branch]):
     """The branches of a session, each from the prompt to its end."""
 
     def _repr_html_(self) -> str:
-        """A row for each: the step from which it differs from those before it, and its text from there on."""
+        """A row for each branch: the step from which it differs from earlier ones, and its text from there on."""
         met: set[int] = set()
         rows = []
         for branch in self:
@@ -911,16 +917,16 @@ class Tree(list[Branch]):
 
 
 def _progress(total: int) -> Callable[[int, bool], None]:
-    """Show the progress of a run: in a notebook, or else on the terminal, if standard error is one.
+    """Show the progress of a run in a notebook, or else on standard error if it is a terminal.
 
     Args:
         total: Maximum number of tokens of the run.
 
     Returns:
-        A function that updates it, from the number of tokens so far, and True at the end.
+        A function that updates it, called with the number of tokens so far, and True at the end.
     """
     began = updated = time.monotonic()
-    shell = sys.modules.get("IPython")  # if it isn't imported there is no notebook
+    shell = sys.modules.get("IPython")  # without it there is no notebook
     notebook: Any = shell.display if shell is not None and shell.get_ipython() is not None else None
     shown = notebook.display(notebook.HTML(), display_id=True) if notebook is not None else None
 
@@ -941,12 +947,12 @@ def _progress(total: int) -> Callable[[int, bool], None]:
 
 
 class Run(Branch):
-    """A run, as the branch to its end, which yields its steps as they come.
+    """The branch that a run makes, which yields its steps as they come.
 
     Args:
         line: Connection of the session.
         node: Node from which it runs.
-        owner: Branch that was run.
+        owner: The branch that was run.
         count: Maximum number of tokens; 0 if the text has ended.
     """
 
@@ -965,7 +971,7 @@ class Run(Branch):
 
     @property
     def node(self) -> int:
-        """See `Branch.node`; waits for the end of the run."""
+        """The number of its last token in the tree; waits for the end of the run."""
         self.wait()
         return self._node
 
@@ -977,7 +983,7 @@ class Run(Branch):
             progress: Whether to show its progress, in a notebook or on the terminal.
 
         Raises:
-            EngineError: It failed.
+            EngineError: The run failed.
         """
         if progress:
             update, done = _progress(self._count), 0
@@ -990,7 +996,7 @@ class Run(Branch):
         return self
 
     def _finish(self, given: int | None = None) -> None:
-        """Wait for its end; or stop it after a number of its steps, and forget the others."""
+        """Wait for its end, or stop it and keep only a number of its steps."""
         line = self._line
         with line.lock:
             if self._request is None or line.pending is not self:
@@ -1014,7 +1020,7 @@ class Run(Branch):
             self._finish(given)
 
     def _next(self, given: int) -> Step | None:
-        """The step after a number of them; None if the run has ended before."""
+        """The step with an index, from 0; None if the run ends before it."""
         with self._line.lock:
             request = self._request
             if request is not None:
@@ -1051,7 +1057,7 @@ class Run(Branch):
 
 
 class Session(Branch):
-    """A model, a prompt and the tree of its continuations; as a branch, its end follows each run of it.
+    """A model, a prompt and the tree of its continuations; as a branch, it moves to the end of each run.
 
     Opened by `open`; closed by `close`, at the end of a `with` block, by the garbage collector, or with the process.
     """
@@ -1062,7 +1068,7 @@ class Session(Branch):
 
     @property
     def node(self) -> int:
-        """See `Branch.node`."""
+        """The number of its last token in the tree."""
         with self._line.lock:
             self._line.settle()
         return self._node
@@ -1072,7 +1078,7 @@ class Session(Branch):
 
     @property
     def tree(self) -> Tree:
-        """All branches that were made, each to its end, the oldest first."""
+        """All branches, each to its end, oldest first."""
         with self._line.lock:
             self._line.settle()
         with self._line.arrived:
@@ -1109,10 +1115,10 @@ class Session(Branch):
         return ModelMap(self._line.do(protocol.ReadModules()).answer(protocol.ModelModules))
 
     def set(self, **settings: Any) -> Session:
-        """Use other settings from here on.
+        """Use new settings from here on.
 
         Raises:
-            EngineError: One is out of range, or there is none of that name.
+            EngineError: A setting is out of range or doesn't exist.
         """
         with self._line.lock:
             self._line.configure(_changed(self._line.settings, settings))
@@ -1127,20 +1133,20 @@ class Session(Branch):
             force: Whether an existing file is replaced.
 
         Raises:
-            EngineError: It can't be written.
+            EngineError: The file can't be written.
         """
         free(Path(path), force, "Choose another name, or pass force=True.")
         with self._line.lock:
             self._line.settle()
             if self._line.timeline.tip != self._node:
-                self._line.do(protocol.MoveTo(self._node))  # where it opens
+                self._line.do(protocol.MoveTo(self._node))  # the recording opens at this node
             with self._line.arrived:
                 entries = list(self._line.entries)
             save_as(path, entries, program(), force)
         return Path(path)
 
     def screen(self) -> None:
-        """Show the session on the screen, as a recording; returns when the screen is left.
+        """Show the session on the screen, as a recording; returns when the user quits.
 
         Raises:
             StepError: There is no terminal here.
@@ -1159,7 +1165,7 @@ class Session(Branch):
             subprocess.run([*python_command(begin), "replay", str(path)], check=False)
 
     def close(self) -> None:
-        """Stop what is under way, and release the tree; closing again does nothing."""
+        """Stop a run under way, and release the tree; closing again does nothing."""
         self._finalizer()
 
     def __enter__(self) -> Session:
@@ -1179,23 +1185,23 @@ def open(
     system: str | None = None,
     **settings: Any,
 ) -> Session:
-    """Open a session: a model with a prompt, or a recording that was saved.
+    """Open a session: a model with a prompt, or a saved recording.
 
     Args:
-        model: `pocket` (it comes with the program), a hub id, a directory, or a recording, which needs neither MLX nor
-            its model: its contents are there, and nothing more is computed.
+        model: `pocket` (comes with the program), a hub id, a directory, or a recording, which needs neither MLX nor
+            its model, but can't compute anything.
         prompt: The text to continue.
-        messages: A conversation instead of it, with the keys `role` and `content`, and others that the chat template
-            reads.
-        chat: Whether the prompt goes through the chat template, as a user's message; by default it does if the model
-            has a template and its folder doesn't ask for raw prompts, as that of `pocket` does.
-        system: The system message before that.
-        settings: Of the sampler (`temp`, `top_p`, `seed`, ...) and of the loading (`dtype`, `kv_bits`, ...), as the
-            flags of the command line are named. The others are the model's own (its generation_config.json), or else
-            those of mlx_lm: the most probable token is taken.
+        messages: A conversation instead of a prompt, with the keys `role` and `content`, and others that the chat
+            template reads.
+        chat: Whether the prompt goes through the chat template as a user message; by default it does if the model has
+            a template, unless its folder asks for raw prompts, as that of `pocket` does.
+        system: The system message before the prompt.
+        settings: Settings of the sampler (`temp`, `top_p`, `seed`, ...) and of loading (`dtype`, `kv_bits`, ...), named
+            like the command line's flags. Others have the model's defaults (generation_config.json), or else those of
+            mlx_lm, which is greedy decoding.
 
     Raises:
-        EngineError: The model can't be loaded, the prompt can't be held, or a setting is wrong.
+        EngineError: The model can't be loaded, the prompt is refused, or a setting is wrong.
     """
     if model != "pocket" and os.path.isfile(model):
         if prompt is not None or messages is not None or system is not None or chat or settings:
@@ -1230,15 +1236,15 @@ def open(
 def train(
     *texts: str | Path, directory: str | Path | None = None, **settings: Any
 ) -> Iterator[protocol.TrainedStep]:
-    """Train a small model, a step for each turn of a loop; leaving the loop ends the training.
+    """Train a small model, one step per iteration of a loop; leaving the loop ends the training.
 
     Args:
-        texts: Files or folders of text; without any the stories that come with the program.
-        directory: Directory of the checkpoint that is saved at the end, also if the loop is left before it.
+        texts: Files or folders of text; by default the stories that come with the program.
+        directory: Directory for the checkpoint that is saved at the end, also if the loop is left early.
         settings: Settings of the training: `layers`, `width`, `vocabulary`, `steps`, `seed`, ...
 
     Returns:
-        The steps, each with its loss, and some with a look at what the model knows.
+        The steps, each with its loss, and some with a look at what the model has learned.
 
     Raises:
         EngineError: A text can't be read, or a setting is wrong.
@@ -1268,7 +1274,7 @@ def _steps(line: _Line, count: int, directory: str | Path | None) -> Iterator[pr
 
 
 def _recorded(path: Path) -> Session:
-    """The session of a recording."""
+    """Open a recording as a session."""
     from inspector.export.recording import read
 
     recording = read(path)
@@ -1282,17 +1288,17 @@ def compare(left: Branch, right: Branch) -> Comparison:
     """Compare two branches of one session.
 
     Raises:
-        StepError: They are of two sessions.
+        StepError: They belong to different sessions.
     """
     _of_one_session(left, right)
     return Comparison(comparison.compare(left._path(), right._path()))
 
 
 def _of_one_session(one: Branch, other: Branch) -> None:
-    """Refuse branches of two sessions.
+    """Check that two branches belong to one session.
 
     Raises:
-        StepError: They are.
+        StepError: They don't.
     """
     if one._line is not other._line:
         hint = "Give two of one: b = s.at(12).take(' cat').run(10)."
@@ -1303,6 +1309,6 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
     """Settings with some changed.
 
     Raises:
-        SettingsError: One is out of range, or there is none of that name.
+        SettingsError: A setting is out of range or doesn't exist.
     """
     return changed(settings, **settings_of(Settings, BY_NAME, given))

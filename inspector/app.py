@@ -1,4 +1,4 @@
-"""The application: owns the engine's thread and brings its records to the screen."""
+"""The application: owns the engine and brings its records to the screen."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ from inspector.widgets.inks import readable
 from inspector.widgets.keys_in_order import KeysInOrder
 
 FRAME = 1 / 30
-"""Seconds between two looks at what the engine handed out."""
+"""Seconds between two checks for new records of the engine."""
 DIM = DimFilter(0.7)
-"""Dim text keeps so much of its colour: with Textual's half it can't be read."""
+"""Dim text keeps this share of its colour; with Textual's half it can't be read."""
 CONTROLS = ControlFilter()
 NOTES_SECONDS = 12.0
-"""Seconds that notes on the flags stay: a model loads meanwhile, and there may be several."""
+"""Seconds that notes on the flags stay, since a model loads meanwhile and there may be several notes."""
 MOST_PROBLEMS = 8
-"""Problems of the user's own keys in a notice, a line each."""
+"""Maximum number of problems of the user's own keys in a notification, one line each."""
 PROBLEM_LINES, AROUND_PROBLEMS = 3, 8
-"""Rows of one in a narrow terminal, and of the notice and the screen around them."""
+"""Rows that a problem takes in a narrow terminal, and rows of the notification and the screen around the problems."""
 CLOSE_SECONDS = 2.0
 NO_PROMPT = Prefill("", None)
 NO_THREAD = (
@@ -71,24 +71,24 @@ NO_THREAD = (
 
 
 class InspectorApp(App[int]):
-    """Steps one model.
+    """A step debugger for one model.
 
     Args:
         load: The model to open.
-        settings: Of the sampler.
-        prefill: The prompt, which is read once the model is there; an empty one waits for the user.
-        engine: Takes commands and hands its records to `inbox`; None for the thread that owns MLX, in a process of
-            its own for a model over ranks.
-        breakpoints: Where runs stop; None for those that are remembered.
-        save: Directory in which the session is saved as it goes; None keeps it in memory alone.
-        trace: A recording to show instead of a session that begins; None for a session.
-        tools: The tools beyond the panels of every session.
-        theme: Name of the theme, or dark or light; empty for the one that is remembered.
-        begins: How the screen begins, and then nothing is remembered; None for how it was left.
-        given: Names of the settings that the user gave; the others are the model's own. None if all were given.
-        notes: What to tell the user at the start about the flags: one sentence each.
-        notes_on: Asked for more of them once the first model is loaded.
-        speculation: What speculative decoding begins with; None for its defaults.
+        settings: Settings of the sampler.
+        prefill: The prompt, read once the model is loaded; an empty one waits for the user.
+        engine: Takes commands and passes its records to `inbox`; None for the thread that owns MLX, or for a model
+            over ranks a separate process.
+        breakpoints: Breakpoints of runs; None for the saved ones.
+        save: Directory in which the session is recorded; None to keep it only in memory.
+        trace: A recording to show instead of a new session; None for a session.
+        tools: The tools besides the panels of the main screen.
+        theme: Name of the theme, or dark or light; empty for the saved one.
+        begins: Look of the screen at the start, in which case nothing is saved; None for the saved look.
+        given: Names of the settings that the user gave; the others become the model's defaults. None if all were given.
+        notes: Sentences about the flags to show at the start.
+        notes_on: Returns further such sentences once the first model is loaded.
+        speculation: Settings that speculative decoding starts with; None for the defaults.
 
     Raises:
         EngineError: There is no such theme.
@@ -120,7 +120,7 @@ class InspectorApp(App[int]):
         super().__init__()
         self._plugins = plugins()
         tools = (*tools, *(each.tool for each in self._plugins if each.tool is not None))
-        keys.use({})  # before anything is bound to a key or names one
+        keys.use({})  # before anything binds or names a key
         self._table = key_table(tools)
         self._own_keys = own_keys.read(self._table.places)
         if self._own_keys.keys:
@@ -129,9 +129,9 @@ class InspectorApp(App[int]):
         self._remembered = Remembered(begins)
         self._remembered.begin(self, theme, "TEXTUAL_THEME" in os.environ)
         self.leaving = False
-        """True if the program is being left."""
+        """True once the program is about to exit."""
         self.ended_by: int | None = None
-        """The signal that ended the screen."""
+        """Number of the signal that ended the screen, if any."""
         self.inbox = RecordInbox(
             self._receive,
             lambda records: None,  # there is no screen yet
@@ -153,13 +153,13 @@ class InspectorApp(App[int]):
         self._notes = notes
         self._notes_on: Callable[[ModelFacts], Sequence[str]] | None = notes_on
         self.closed_in_time = True
-        """False when the engine was still at work two seconds after it was asked to end."""
+        """False if the engine was still at work two seconds after it was asked to stop."""
         self._engine_runs = False
         self._ahead = IdleWork(self._work_ahead(tools))
         self.keys = KeysInOrder(self, self._hand_on, lambda: self.main.top)
 
     def _engine_process(self) -> Backend:
-        from engine.child import EngineProcess  # for a model over ranks alone
+        from engine.child import EngineProcess  # imported only for a model over ranks
 
         return EngineProcess(self.inbox.emit, lambda reason: self.call_later(self._engine_lost, reason))
 
@@ -170,38 +170,38 @@ class InspectorApp(App[int]):
         return self.engine
 
     def get_driver_class(self) -> type[Driver]:
-        """The driver of the terminal, or the one that Textual's own variable names, as for a browser.
+        """The terminal driver, or the one that the environment variable TEXTUAL_DRIVER names, as for a browser.
 
         Raises:
-            EngineError: The variable names none.
+            EngineError: The variable doesn't name a driver.
         """
         if constants.DRIVER is None:
             return TerminalDriver
         try:
             return super().get_driver_class()
-        except Exception as error:  # importing a module of that name may raise anything
+        except Exception as error:  # importing that module may raise anything
             raise EngineError(
                 f"TEXTUAL_DRIVER is {constants.DRIVER!r}, which is not a terminal driver.", "Unset it."
             ) from error
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Textual's, with dim text that can be read; the last one keeps control characters from the terminal."""
+        """Textual's filters, with readable dim text, and one that keeps control characters from the terminal."""
         filters = (DIM if isinstance(each, DimFilter) else each for each in super().get_line_filters())
         return [*filters, CONTROLS]
 
     def get_default_screen(self) -> Screen[None]:
-        """The main screen, from the first paint on."""
+        """The main screen, which is on from the first paint."""
         self.main = MainScreen(self.controller, self._table, self.playback, self._remembered)
         self.inbox.show = self.main.show_changes
         return self.main
 
     @property
     def top(self) -> Screen[Any] | Widget:
-        """The dialog that is on top, or else the open view, or else the main screen."""
+        """The topmost dialog, or else the open view, or else the main screen."""
         return self.main.top
 
     def get_css_variables(self) -> dict[str, str]:
-        """The theme's colours, with text that can be read on each of its grounds."""
+        """The theme's colours, with text adjusted to be readable on each background."""
         self.theme_variables = readable(super().get_css_variables())
         return self.theme_variables
 
@@ -214,16 +214,16 @@ class InspectorApp(App[int]):
         self.main.find_anything("theme ")
 
     def copy_to_clipboard(self, text: str) -> None:
-        """Put a text on the terminal's clipboard; half a pair of surrogates in it, which no terminal takes, as `?`."""
+        """Copy a text to the terminal's clipboard, with `?` for lone surrogates, which terminals don't accept."""
         taken = text.encode("utf-8", "replace").decode()
         super().copy_to_clipboard(taken)
         copy_on_mac(taken)
 
     async def on_event(self, event: events.Event) -> None:
-        """Take in an event, unless the program is being left, or it is a press on what has gone.
+        """Handle an event, except input while the program exits, and presses on removed widgets.
 
-        A screen that is opened while all are closed has no widgets when it asks for them. What has gone is still found
-        under the mouse until the next paint, and Textual asks for its parent.
+        While all screens close, a screen that input opens would lack its widgets. A removed widget is still found under
+        the mouse until the next paint, and Textual would ask for its parent.
         """
         if self.leaving and isinstance(event, events.InputEvent):
             return
@@ -235,7 +235,7 @@ class InspectorApp(App[int]):
         await super().on_event(event)
 
     async def _hand_on(self, event: events.Event) -> None:
-        """Give a key or a pasted text to the screen on top."""
+        """Pass a key or pasted text to the topmost screen, unless a lesson's card handles the key."""
         narrator = self.main.narrator if self.screen is self.main else None  # not in dialogs
         if self.leaving or (
             isinstance(event, events.Key) and narrator is not None and narrator.takes(event.key)
@@ -244,7 +244,7 @@ class InspectorApp(App[int]):
         await super().on_event(event)
 
     def _work_ahead(self, tools: Sequence[Tool]) -> Iterator[None]:
-        """Prepare what may be opened next, piece by piece: the styles of dialogs and views come first."""
+        """Prepare what may be opened next, one piece at a time, starting with the styles of dialogs and views."""
         read_styles(self)
         self.stylesheet.parse()
         yield
@@ -255,7 +255,7 @@ class InspectorApp(App[int]):
     # ---- the engine -------------------------------------------------------------------------
 
     def on_mount(self) -> None:
-        """Paint first; then let the engine import MLX and load."""
+        """Paint first, then let the engine import MLX and load the model."""
         if self.ended_by is not None:
             self.exit()
         self.call_after_refresh(self._start)
@@ -282,13 +282,13 @@ class InspectorApp(App[int]):
         self.main.changed()
 
     def _warn(self, title: str, *problems: str) -> None:
-        """Notify the user of problems, a line each, if there are any."""
+        """Show a notification of problems, one line each, if there are any."""
         if problems:
             text = "\n".join(map(visible, problems))
             self.notify(text, title=title, severity="warning", timeout=NOTES_SECONDS, markup=False)
 
     def _tick(self) -> None:
-        """Bring what came to the screen, and play a recording on; nothing while the program is being left."""
+        """Do the work of one frame: receive records, play a recording, prepare further views; nothing during exit."""
         if not self._takes_records():
             return
         if self.inbox.waiting:
@@ -299,12 +299,12 @@ class InspectorApp(App[int]):
             self._ahead.tick(self.controller.resting and not (self.inbox.waiting or self.keys.busy))
 
     def _takes_records(self) -> bool:
-        """True if records are taken in: not while the program is being left, when widgets go one by one."""
+        """True if records are received; False during exit, while widgets are removed one by one."""
         return self.main.is_attached
 
     def _receive(self, record: Record, id: int) -> None:
-        """Take in a record, and notify of what no panel shows: a model or first prompt that is refused is described
-        where the text would be."""
+        """Receive a record, and show a notification if no panel shows it, as one does for a refused model or first
+        prompt."""
         self.controller.client.receive(record, id)
         if isinstance(record, ModelFacts) and self._notes_on is not None:
             self._warn("Flags", *self._notes_on(record))
@@ -320,7 +320,7 @@ class InspectorApp(App[int]):
             self.announce(text, title, severity)
 
     def _engine_lost(self, reason: str) -> None:
-        """Continue without the engine: with a replay of the session, if there is one."""
+        """Continue without the engine, with a replay of the session if there is one."""
         self.inbox.drain()  # the last records of the engine belong to the session
         text, client = visible(reason), self.controller.client
         try:
@@ -334,22 +334,22 @@ class InspectorApp(App[int]):
             text += f" {visible(str(error))}"
         self.announce(text, "The engine is lost", "error")
 
-    # ---- the stage of recordings ------------------------------------------------------------
+    # ---- the host of the session ------------------------------------------------------------
 
     def say(self, answer: str) -> None:
-        """Answer the user, once the work under way is done."""
+        """Show an answer to the user once the current work is done."""
         self.call_later(self.main.answer, answer)
 
     def redraw(self) -> None:
-        """Show what changed, now."""
+        """Show the changes now."""
         self.main.replayed()
 
     def announce(self, text: str, title: str, severity: Severity = "information") -> None:
-        """Notify the user of something that is no answer to a key; printable."""
+        """Show a notification that doesn't answer a key; the text is printable."""
         self.notify(text, title=title, severity=severity, timeout=8, markup=False)
 
     def on_unmount(self) -> None:
-        """End the engine's thread; MLX must not outlive it."""
+        """Stop the engine, since MLX must not outlive its thread, and close the recording."""
         if self._engine_runs:
             self.closed_in_time = self.engine.close(CLOSE_SECONDS)
         self.recorder.close()
@@ -359,46 +359,46 @@ class InspectorApp(App[int]):
     def exit(
         self, result: int | None = None, return_code: int = 0, message: RenderableType | None = None
     ) -> None:
-        """Leave.
+        """Exit the program.
 
         Args:
-            result: Of the application.
+            result: Result of the application.
             return_code: Exit status of the process.
-            message: Printed once the screen was left.
+            message: Printed once the screen is closed.
         """
         self.leaving = True
         super().exit(result, return_code, message)
 
     @property
     def saved(self) -> Path | None:
-        """The file of the session, once the screen was left; None if there is none."""
+        """The file of the session once the screen is closed; None if there is none."""
         return self.recorder.saved
 
     def end_by(self, number: int) -> None:
-        """Leave since a signal came, as the key does; called in the signal's handler.
+        """Exit because of a signal, as the key does; called in the signal's handler.
 
         Args:
-            number: Of the signal.
+            number: Number of the signal.
         """
         self.ended_by = number
-        with suppress(RuntimeError):  # no loop: it begins later and looks then, or is over
+        with suppress(RuntimeError):  # the event loop hasn't started and checks `ended_by` later, or is over
             asyncio.get_running_loop().call_soon_threadsafe(self.exit)
 
     @on(TerminalGone)
     def _terminal_gone(self) -> None:
-        """Leave as at a hangup, which may be ignored."""
+        """Exit as on a hangup, whose signal may be ignored."""
         self.end_by(signal.SIGHUP)
 
     def _handle_exception(self, error: Exception) -> None:
-        """Leave since something failed; with one line where it is no fault of the program."""
+        """Exit because of an error, unless it comes from removed widgets; with one line if no thread can start."""
         if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
             self.exit(2, return_code=2, message=Text(NO_THREAD))
         elif not (isinstance(error, NoMatches) and (self.leaving or _from_what_goes(error))):
             super()._handle_exception(error)
 
     async def action_quit(self) -> None:
-        """Leave, a lesson first: the session that is continued later is as it found it. Without a model that could be
-        loaded, with its message and exit code 2."""
+        """Exit; a lesson is left first, so that the session is saved as the lesson found it. If the model couldn't be
+        loaded, print the error and exit with code 2."""
         if self.main.narrator is not None:
             self.main.narrator.leave()
             client, end = self.controller.client, monotonic() + CLOSE_SECONDS
@@ -412,7 +412,7 @@ class InspectorApp(App[int]):
             self.exit(0)
 
     def action_help_quit(self) -> None:
-        """Ctrl+C ends nothing here, so that a reflex loses no work: say what does."""
+        """Answer ctrl+c, which doesn't quit, so that a reflex loses no work: say what does."""
         self.notify(
             f"{key_for('quit')} quits, ctrl+q from everywhere; esc or {key_for('step')} pauses a run.",
             title="Still here",
@@ -421,15 +421,15 @@ class InspectorApp(App[int]):
 
 
 def _from_what_goes(error: Exception) -> bool:
-    """True if an error comes from a view or a dialog that was left: its widgets go one by one, while messages to them
-    are still on their way."""
+    """True if an error comes from a view or a dialog that was closed: its widgets are removed one by one while messages
+    to them are still queued."""
     nodes = (frame.f_locals.get("self") for frame, _ in walk_tb(error.__traceback__))
     ancestors = (each for node in nodes if isinstance(node, DOMNode) for each in node.ancestors_with_self)
     return any(getattr(each, "left", None) is True for each in ancestors)
 
 
 def gone_at(screen: Screen[Any], x: int, y: int) -> bool:
-    """True if the widget at a place has gone: Textual would draw it to see what is under the mouse."""
+    """True if the widget at a position was removed: Textual would draw it to see what is under the mouse."""
     try:
         return not screen.get_widget_at(x, y)[0].is_attached
     except NoWidget:

@@ -1,7 +1,7 @@
-"""The border of the Python interface: arguments are checked and converted in the caller's thread.
+"""Checks and converts the arguments of the Python interface, in the caller's thread.
 
 The types of a public function are written once, as the annotations of its parameters. NumPy's numbers become Python's,
-and a value of another type is refused in a sentence, before anything has changed.
+and a value of a wrong type is refused with a sentence before anything has changed.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from engine.setting import Setting
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
 LARGEST = 2**64
-"""Upper bound of whole numbers, and of their negatives: a seed has 64 bits."""
+"""Upper bound of the size of whole numbers: a seed has 64 bits."""
 LONGEST = 2**20
 """Maximum number of elements of a list: no vocabulary has as many tokens."""
 
 
 class ArgumentError(EngineError):
-    """An argument is of a wrong type."""
+    """An argument has a wrong type."""
 
 
 class _Misfit(Exception):
-    """A value is not of the expected type.
+    """A value doesn't have the expected type.
 
     Args:
-        value: The value, or the element of it that isn't.
+        value: The value, or the element of it that doesn't.
     """
 
     def __init__(self, value: object) -> None:
@@ -50,18 +50,16 @@ class _Misfit(Exception):
 
 
 def checked(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
-    """Convert the arguments of a function to the types with which its parameters are annotated.
+    """Convert the arguments of a function to the annotated types of its parameters.
 
-    Arguments without an annotation, or annotated with `Any`, are left unchanged.
-
-    Raises:
-        ArgumentError: By the function that is returned, if an argument is of another type.
+    Arguments without an annotation, or annotated with `Any`, are left unchanged. The returned function raises an
+    `ArgumentError` if an argument has a wrong type.
     """
     signature = inspect.signature(function)
 
     @functools.cache
     def hints() -> dict[str, Any]:
-        """Evaluated by the first call: they may name classes that come later in the module."""
+        """Evaluated by the first call, since they may name classes that are defined later in the module."""
         annotations = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
         found = get_type_hints(SimpleNamespace(__annotations__=annotations), function.__globals__)
         for each in signature.parameters.values():
@@ -73,7 +71,7 @@ def checked(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
     def call(*args: Given.args, **kwargs: Given.kwargs) -> Returned:
         try:
             bound = signature.bind(*args, **kwargs)
-        except TypeError:  # an argument is missing or unknown: Python's own words say which
+        except TypeError:  # an argument is missing or unknown: Python's own message names it
             return function(*args, **kwargs)
         for name, value in bound.arguments.items():
             if (hint := hints().get(name, Any)) is Any:
@@ -95,11 +93,11 @@ def settings_of(kind: type, declared: Mapping[str, Setting], given: Mapping[str,
 
     Args:
         kind: The class of the settings.
-        declared: The declarations of its fields by name, as far as they have any.
+        declared: The declarations of its fields by name, for those that have one.
         given: Values by name.
 
     Raises:
-        SettingsError: There is no such setting, or its value is of another type.
+        SettingsError: There is no such setting, or its value has a wrong type.
     """
     hints, values = _hints(kind), {}
     known = sorted(each.name for each in fields(kind))
@@ -128,10 +126,10 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _taken(hint: Any, value: object) -> Any:
-    """A value converted to the type that a hint names.
+    """A value converted to the type of a hint.
 
     Raises:
-        _Misfit: It is of another type.
+        _Misfit: It has a wrong type.
     """
     value, origin, parts = _plain(value), get_origin(hint), get_args(hint)
     if hint is Any:
@@ -158,10 +156,10 @@ def _taken(hint: Any, value: object) -> Any:
 
 
 def _converted(hint: type, value: Any) -> int | float | str | Path:
-    """A number, or a path.
+    """A value converted to a number or a path.
 
     Raises:
-        Exception: The value is of another type.
+        Exception: The value has a wrong type.
     """
     if hint is Path:
         path = os.fspath(value)
@@ -177,7 +175,7 @@ def _converted(hint: type, value: Any) -> int | float | str | Path:
 
 
 def _plain(value: object) -> object:
-    """A Python number for a number of NumPy, MLX or the like, which are arrays without axes; other values unchanged."""
+    """A Python number for a scalar array of NumPy, MLX or the like; other values are returned unchanged."""
     with suppress(Exception):
         if value.shape == ():  # type: ignore[attr-defined]
             return value.item()  # type: ignore[attr-defined]
@@ -197,16 +195,16 @@ def _one_of(kinds: Sequence[Any], value: object) -> Any:
 
 
 def _elements(kinds: tuple[Any, ...], value: object) -> tuple[Any, ...]:
-    """The elements of a list of any length, for `kinds` (kind,) or (kind, ...), or else of one with an element each."""
+    """The converted elements of a list: of any length if `kinds` is (kind,) or (kind, ...), else one for each kind."""
     any_length = len(kinds) == 1 or kinds[1] is ...
     if any_length and kinds[0] is str and isinstance(value, str):
         return (str.__str__(value),)
     if any_length and get_origin(kinds[0]) is tuple and isinstance(value, Mapping):
-        value = tuple(value.items())  # a dict is the natural form of pairs
+        value = tuple(value.items())  # pairs may be given as a dict
     with suppress(Exception):  # an array of NumPy or MLX
         value = value.tolist()  # type: ignore[attr-defined]
     unordered = () if any_length else (Set,)
-    # a `Run` is no collection: to iterate over one waits for it
+    # a `Run` isn't a collection: iterating over it would wait for its steps
     if not isinstance(value, Collection) or isinstance(value, (str, bytes, bytearray, Mapping, *unordered)):
         raise _Misfit(value)
     items = list(islice(value, LONGEST + 1))
@@ -230,7 +228,7 @@ _NAMES: Mapping[Any, tuple[str, str]] = {
 
 
 def _words(hint: Any, several: bool = False) -> str:
-    """The type that a hint names, inside a sentence: `a list of whole numbers`."""
+    """The type of a hint, for a sentence: `a list of whole numbers`."""
     origin, parts = get_origin(hint), get_args(hint)
     if hint in _NAMES:
         return _NAMES[hint][several]
@@ -246,7 +244,7 @@ def _words(hint: Any, several: bool = False) -> str:
         alike = f"{len(parts)} {_words(parts[0], True)}"
         each = alike if len({*parts}) == 1 else " and ".join(map(_words, parts))
         return f"{'tuples' if several else 'a tuple'} of {each}"
-    # a Struct is one of the engine's, not of this interface
+    # a Struct is one of the engine's classes, not of this interface
     name = hint.__name__ + (f" of {hint.__module__}" if issubclass(hint, Struct) else "")
     return name if several else f"a {name}"
 
@@ -256,13 +254,13 @@ def _listed(words: list[str]) -> str:
 
 
 def _found(value: object, misfit: _Misfit) -> str:
-    """The value that was given instead, at the end of a sentence."""
+    """The given value, for the end of a sentence."""
     whole = misfit.value is value or _plain(value) is not value
     return _shown(misfit.value) if whole else f"{_shown(value)} with {_shown(misfit.value)} in it"
 
 
 def _shown(value: object) -> str:
-    """A value as a message shows it; an object only by its type, as its text may be long, or wait for the engine."""
+    """A value for a message; an object only by its type, since its text may be long or wait for the engine."""
     if isinstance(value, int) and not -LARGEST < value < LARGEST:
         return "one that large"
     if value is None or type(value) in (bool, int, float, str, bytes):

@@ -1,8 +1,8 @@
 """visible(): the only way that text from a model, tokenizer, prompt or file becomes display text.
 
-A terminal obeys control characters, and a cell grid breaks on characters whose width depends on their
-neighbours. Every foreign string passes here first; what comes out is printable and its width adds up token by
-token. Nothing here is markup: hand the result to `Content`, rich `Text` or a `Segment`.
+A terminal obeys control characters, and a cell grid breaks on characters whose width depends on their neighbors. Every
+foreign string passes through here first; the result is printable, and the widths of its tokens add up. It is not
+markup: pass it to `Content`, rich `Text` or a `Segment`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 SPACE = "␣"
 _PICTURES = {9: "⇥", 10: "↵", 0x7F: "␡", 0xA0: "⍽", 0x20: " ", 0x3000: "\u3000"}
 GUARDED = "=+-@＝＋－＠'"
-"""First characters of a cell of text that get an apostrophe before them."""
+"""First characters that a table cell must not have without an apostrophe in front."""
 _INVISIBLE_LETTERS = {0x115F, 0x1160, 0x3164, 0xFFA0}
 _INVISIBLE_MARKS = {0x034F, 0x17B4, 0x17B5, *range(0x180B, 0x1810)}
 _HIDDEN = {"Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp", "Zs"}
-"""Categories that print nothing, or nothing that differs from a space."""
+"""Unicode categories that print nothing, or nothing different from a space."""
 _PRESENTATION = {*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)}
-"""Characters that only ask for a text or picture form of the character before it."""
+"""Variation selectors, which only request a text or picture form of the character before."""
 
 
 class _Table(dict[int, str]):
-    """A translation table that works out each character when it is first met: Unicode is large."""
+    """A translation table that computes the entry of a character on first use, since Unicode is large."""
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
@@ -40,7 +40,7 @@ class _Table(dict[int, str]):
         elif code < 0x20:
             shown = chr(0x2400 + code)
         elif code in _PRESENTATION:
-            shown = ""  # terminals disagree on the width it would give the character before it
+            shown = ""  # terminals disagree on how it changes the width of the character before
         elif unicodedata.category(char) in _HIDDEN or code in _INVISIBLE_LETTERS or code in _INVISIBLE_MARKS:
             shown = f"‹{code:04X}›"
         else:
@@ -54,19 +54,19 @@ _TABLE = _Table()
 
 @lru_cache(maxsize=1 << 15)
 def visible(text: str) -> str:
-    """Make a foreign text printable on one line: nothing in it is obeyed, nothing in it is hidden.
+    """Make a foreign text printable on one line: a terminal obeys nothing in it, and nothing in it is hidden.
 
     C0 controls become control pictures, newline `↵`, tab `⇥`; C1, bidi, zero-width, tag and private characters
-    and lone surrogates become `‹XXXX›`; a leading combining mark is put on `◌`. Square brackets stay: it is
-    not markup.
+    and lone surrogates become `‹XXXX›`; a leading combining mark is put on `◌`. Square brackets stay, since the result
+    isn't markup.
 
     Args:
         text: Text of a token, prompt, file, path or error.
 
     Returns:
-        The display text. Its cell width is the sum of the widths of its pieces, however tokens cut it.
+        The display text. Its cell width is the sum of the widths of its pieces, wherever tokens cut it.
     """
-    if text.isascii() and text.isprintable():  # as most: it stays as it is
+    if text.isascii() and text.isprintable():  # the usual case
         return text
     first = text[0]
     if get_character_cell_size(first) > 0 or ord(first) < 0x20 or ord(first) in _INVISIBLE_LETTERS:
@@ -74,23 +74,23 @@ def visible(text: str) -> str:
     if ord(first) in _PRESENTATION:
         return f"‹{ord(first):04X}›" + text[1:].translate(_TABLE)
     shown = first.translate(_TABLE)
-    if shown == first:  # a joining character needs a base, so that widths add up
+    if shown == first:  # a combining character needs a base, so that widths add up
         shown = "◌" + first if unicodedata.category(first).startswith("M") else f"‹{ord(first):04X}›"
     return shown + text[1:].translate(_TABLE)
 
 
 def visible_lines(text: str) -> str:
-    """Like `visible`, for a text of several lines: its line breaks stay."""
+    """Like `visible`, for a text of several lines; line breaks stay."""
     return "\n".join(visible(line) for line in text.replace("\r\n", "\n").split("\n"))
 
 
 def hex_bytes(raw: bytes) -> str:
-    """Bytes that are no character (yet), as `‹E2 9C›`."""
+    """Bytes that aren't a whole character (yet), as `‹E2 9C›`."""
     return f"‹{raw.hex(' ').upper()}›"
 
 
 def unfinished(raw: bytes) -> bytes:
-    """The bytes at a token's end that begin a character which the next tokens may finish; empty for most."""
+    """The bytes at a token's end that begin a character that the next tokens may finish; usually empty."""
     if raw.isascii():
         return b""
     for size in range(1, min(3, len(raw)) + 1):
@@ -106,12 +106,12 @@ def token_text(text: str, raw: bytes, pending: bytes = b"") -> str:
     """The characters that a token shows inside the running text.
 
     Args:
-        text: The characters it finished, empty while a character is unfinished.
+        text: The characters that it finished; empty while a character is unfinished.
         raw: Its own bytes.
-        pending: Bytes that wait for the next token.
+        pending: Bytes at its end that the next token may complete.
 
     Returns:
-        Its visible text, and its unfinished bytes as `‹E2 9C›`; `∅` if it adds nothing at all.
+        Its visible text, and its unfinished bytes as `‹E2 9C›`; `∅` if it adds nothing.
     """
     if not text:
         return hex_bytes(raw) if raw else "∅"
@@ -119,13 +119,13 @@ def token_text(text: str, raw: bytes, pending: bytes = b"") -> str:
 
 
 def token_lines(text: str, raw: bytes) -> list[str]:
-    """A token's visible text, divided at its line breaks."""
+    """A token's visible text, split at line breaks."""
     parts = text.split("\n")
     return [*map(visible, parts)] if len(parts) > 1 else [token_text(text, raw, unfinished(raw))]
 
 
 def token_label(text: str, raw: bytes = b"", pending: bytes = b"") -> str:
-    """A token on one line, by itself: like `token_text`, with spaces at its edges shown as `␣`."""
+    """A token by itself, on one line: like `token_text`, with `␣` for spaces at its edges."""
     shown = token_text(text, raw, pending)
     core = shown.strip(" ")
     if not core:
@@ -135,17 +135,17 @@ def token_label(text: str, raw: bytes = b"", pending: bytes = b"") -> str:
 
 
 def guarded(text: str) -> str:
-    """A foreign text as a cell of a table that a spreadsheet may read: printable, and no formula.
+    """A foreign text as a table cell for a spreadsheet: printable, and not a formula.
 
     Spreadsheets run cells that begin with `=`, `+`, `-` or `@`. Such a cell, and one that begins with an apostrophe,
-    gets an apostrophe in front: taking one off gives the text back.
+    gets an apostrophe in front; removing it gives the text back.
     """
     shown = visible(text)
     return f"'{shown}" if shown.lstrip(" ")[:1] in tuple(GUARDED) else shown
 
 
 def quoted(label: str) -> str:
-    """A token's label inside a sentence, where its comma or full stop would be taken for the sentence's own."""
+    """A token's label quoted for a sentence, so that its punctuation isn't taken for the sentence's."""
     return f"“{label}”"
 
 
@@ -165,7 +165,7 @@ def truncate(text: str, cells: int) -> str:
 
 
 def truncate_words(text: str, cells: int) -> str:
-    """Cut as `truncate` does, but between words: none is cut if one has room, and no number."""
+    """Like `truncate`, but cut between words if at least one fits."""
     if cell_len(text) <= cells:
         return text
     if not (cut := truncate(text, cells)):
@@ -177,7 +177,7 @@ def truncate_words(text: str, cells: int) -> str:
 
 
 def truncate_middle(text: str, cells: int) -> str:
-    """Cut a display text to at most `cells` cells in its middle: words that begin alike stay apart by their ends."""
+    """Cut a display text to at most `cells` cells in the middle, so that texts with a common beginning still differ."""
     if cell_len(text) <= cells or cells < 5:
         return truncate(text, cells)
     end, room = "", (cells - 1) // 2
@@ -204,7 +204,7 @@ def pad(text: str, cells: int, right: bool = False) -> str:
 
 
 def truncate_start(text: str, cells: int) -> str:
-    """The end of a display text in at most `cells` cells, from the beginning of a word on; `…` marks the cut."""
+    """The end of a display text in at most `cells` cells, cut before a word if possible; `…` marks the cut."""
     if cell_len(text) <= cells:
         return text
     rest = text
@@ -219,12 +219,12 @@ def truncate_start(text: str, cells: int) -> str:
 
 
 def first_fitting(cells: int, *forms: str) -> str:
-    """The first of several forms of a display text that has at most `cells` cells; the last one if none has."""
+    """The first of several forms of a display text that fits into `cells` cells; the last one if none fits."""
     return next((form for form in forms if cell_len(form) <= cells), forms[-1])
 
 
 def joined_to_fit(parts: Iterable[str], cells: int) -> str:
-    """As many of several texts, from the first on, as fit with ` · ` between them: none is cut, and empty ones go."""
+    """The first texts that fit, joined by ` · `; empty ones are skipped, and only the first may be cut."""
     row = ""
     for part in filter(None, parts):
         more = f"{row} · {part}" if row else part
@@ -253,17 +253,17 @@ def carried(tokens: Sequence[Piece | PromptToken | Step], place: int) -> bytes:
 
 
 def shown_bytes(tokens: Sequence[Piece | PromptToken | Step], place: int, most: int) -> str:
-    """A token's bytes, `20 63 61 74`; after those of the tokens before it, `‹E2 82› AC`, if it ends a character.
+    """A token's bytes, `20 63 61 74`; if it finishes a character, the earlier bytes come first: `‹E2 82› AC`.
 
     Args:
         tokens: A text.
         place: The token's index.
-        most: Maximum number of its own bytes that are shown.
+        most: Maximum number of its own bytes.
     """
     own, before = spaced_hex(tokens[place].raw, most), carried(tokens, place)
     return f"{hex_bytes(before)} {own}" if before and tokens[place].text else own or "–"
 
 
 def spaced_hex(raw: bytes, most: int) -> str:
-    """Bytes as pairs of digits; `…` stands for those that are left out."""
+    """Bytes as pairs of digits; `…` replaces those beyond the limit."""
     return raw[: most - 1].hex(" ").upper() + " …" if len(raw) > most else raw.hex(" ").upper()

@@ -1,4 +1,4 @@
-"""The driver of a terminal, the filter of everything that is drawn on it, and the clipboard of a Mac around it."""
+"""The terminal driver, the filter for everything drawn on the terminal, and the clipboard on a Mac."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from textual.message import Message
 _GONE = frozenset({errno.EIO, errno.ENXIO, errno.EBADF, errno.EPIPE})
 """Errors of a terminal that was closed."""
 _WITHOUT_OSC_52 = ("Apple_Terminal", "tmux")
-"""TERM_PROGRAM of terminals that take no OSC 52, or only if they are set to."""
+"""TERM_PROGRAM of terminals that ignore OSC 52, at least by default."""
 _PBCOPY_SECONDS = 2.0
-"""Most time that pbcopy may take: it takes some 10 ms."""
+"""Timeout of pbcopy, which takes about 10 ms."""
 _POLL_SECONDS = 0.1
 """Time between two checks whether the program ends, as in Textual."""
 
 
 class TerminalGone(Message):
-    """The terminal was closed: there is nothing to read from or to draw on."""
+    """The terminal was closed."""
 
 
 class TerminalOutput:
-    """The terminal as a file; writes nothing any more once it is gone.
+    """The terminal as a file that ignores writes once the terminal is gone.
 
-    Textual's writing thread would end with the error, its queue fill up, and the program hang.
+    Otherwise Textual's writing thread would end with the error, its queue fill up, and the program hang.
 
     Args:
         file: The terminal.
@@ -54,11 +54,11 @@ class TerminalOutput:
         self.fileno = file.fileno
 
     def write(self, text: str) -> None:
-        """Write a text, as long as the terminal is there."""
+        """Write a text, unless the terminal is gone."""
         self._try(self._terminal.write, text)
 
     def flush(self) -> None:
-        """Write out the buffer, as long as the terminal is there."""
+        """Flush the buffer, unless the terminal is gone."""
         self._try(self._terminal.flush)
 
     def _try(self, write: Callable[..., object], *text: str) -> None:
@@ -73,7 +73,7 @@ class TerminalOutput:
 
 
 class TerminalDriver(LinuxDriver):
-    """Drops bytes that are not UTF-8, at which Textual fails (its issue 6456), and notices the terminal's end."""
+    """Drops input bytes that aren't UTF-8, on which Textual fails (its issue 6456), and notices a closed terminal."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:
         terminal = sys.__stderr__
@@ -86,11 +86,11 @@ class TerminalDriver(LinuxDriver):
 
     def lost(self) -> None:
         """Report that the terminal is gone."""
-        with suppress(RuntimeError):  # the program has ended, too
+        with suppress(RuntimeError):  # the program has ended too
             self.send_message(TerminalGone())
 
     def start_application_mode(self) -> None:
-        """Take the terminal; give it back if there is no thread to be had."""
+        """Set up the terminal; restore it if no thread can be started."""
         try:
             super().start_application_mode()  # type: ignore[no-untyped-call]
         except RuntimeError:
@@ -99,7 +99,7 @@ class TerminalDriver(LinuxDriver):
 
     def close(self) -> None:
         """End the writing thread."""
-        with suppress(RuntimeError):  # it was never started
+        with suppress(RuntimeError):  # the thread was never started
             super().close()
 
     def run_input_thread(self) -> None:
@@ -123,8 +123,8 @@ class TerminalDriver(LinuxDriver):
                         self.lost()
                         return
                     text = decode(data)
-                    messages = parser.feed(text) if text else ()  # to the parser an empty one is the end
-                    # only when nothing more comes may an escape have been the key
+                    messages = parser.feed(text) if text else ()  # an empty text would end the parser
+                    # an escape is the key only if nothing follows it
                     wait = constants.ESCAPE_DELAY
                 for message in messages:
                     self.process_message(message)
@@ -136,13 +136,13 @@ _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-
 
 
 class ControlFilter(LineFilter):
-    """Replaces control characters in every line that goes to the terminal, in any widget.
+    """Replaces control characters in every line that goes to the terminal, from any widget.
 
-    Panels draw through `visible()` and never need it; pasted text in one of Textual's editors may.
+    Panels use `visible()` and never need it, but text pasted into one of Textual's editors may.
     """
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Return the segments with nothing in them that a terminal obeys; their widths stay."""
+        """Replace everything in the segments that a terminal would obey, without changing their widths."""
         if not _OBEYED.search("".join([text for text, *_ in segments])):
             return segments
         return [Segment(_harmless(text), style, control) for text, style, control in segments]
@@ -153,17 +153,17 @@ def _harmless(text: str) -> str:
 
 
 def copy_on_mac(text: str) -> None:
-    """Put a text on the clipboard of the Mac that this process runs on, if its terminal can't be asked to.
+    """Copy a text to the clipboard of the Mac that this process runs on, if its terminal doesn't support that.
 
-    Over ssh, and in a browser, it would be the clipboard of another user.
+    Over ssh and in a browser nothing is done, since it would be a different machine's clipboard.
 
     Args:
-        text: Without half pairs of surrogates.
+        text: The text, without lone surrogates.
     """
     terminal = os.environ.get("TERM_PROGRAM")
     if platform.system() != "Darwin" or terminal not in _WITHOUT_OSC_52 or "SSH_CONNECTION" in os.environ:
         return
-    with suppress(OSError, subprocess.SubprocessError):  # the terminal was asked, too
+    with suppress(OSError, subprocess.SubprocessError):  # the terminal was asked as well
         subprocess.run(
             ["pbcopy"], input=text.encode(), env={**os.environ, "LC_CTYPE": "UTF-8"}, timeout=_PBCOPY_SECONDS,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,

@@ -1,9 +1,9 @@
-"""The keys of all actions: the keyboard that the program comes with, and the changes by the user's own file.
+"""The keys of all actions: the program's defaults, and the changes by the user's own file.
 
-Only keys stand here, by the id of what they do, in the shape that the user's file has. What an action is called, what
-it does and where it holds stands in the table of its owner (`inspector.widgets.actions`). Sentences name keys on every
-floor of the program, with and without a screen, so that the keys are below all of them: what a sentence says doesn't
-depend on which tools were imported.
+This module has only keys, by the id of the action, in the form of the user's file. The names of actions, what they do
+and where they apply are in the tables of their owners (`inspector.widgets.actions`). Sentences name keys in every layer
+of the program, with and without a screen, so the keys are below all layers: a sentence doesn't depend on which tools
+were imported.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
     "6": {"lessons": "S", "training": "l", "present": "K"},
     "7": {"keep": "k", "export": "E", "copy": "C", "requests": "R", "theme": "T"},
 }  # fmt: skip
-"""Keys of the main screen, by the tabs in which they hold (`12`: in both), empty for everywhere. An answer without
-a key is reached with `next_view`, a click or the finder."""
+"""Keys of the main screen, by the tabs in which they apply (`12`: in both), empty for all tabs. An action without a
+key is reached with `next_view`, a click or the finder."""
 _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     "": {id: key for keys in _BY_TAB.values() for id, key in keys.items()},
     "dialog": {"apply": "ctrl+s", "leave": "escape", "field_above": "up", "field_below": "down"},
@@ -167,31 +167,31 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
         "unfold": "right",
     },
 }  # fmt: skip
-"""Keys by the name of the place where they hold, empty for the main screen, and by what they do there; separated by
-blanks, the first is the one that sentences name. `@race` stands for the keys of another action."""
+"""Keys by the name of the screen where they apply, empty for the main one, and by action. They are separated by spaces;
+the first is the one that sentences name. `@race` stands for the keys of that action."""
 
 KEYS: dict[str, str] = {
     f"{place}.{name}".removeprefix("."): keys
     for place, own in _BY_PLACE.items()
     for name, keys in own.items()
 }
-"""The same by the ids of all actions: `step`, `race.shorter`."""
+"""Keys by the ids of all actions: `step`, `race.shorter`."""
 TABS_OF: dict[str, str] = {id: tabs for tabs, keys in _BY_TAB.items() for id in keys}
-"""The tabs in which the actions of the main screen hold, empty for all."""
+"""The tabs in which each action of the main screen applies; empty for all."""
 MOVING = frozenset(("up", "down", "left", "right", "pageup", "pagedown", "home", "end"))
 FIXED = MOVING | {"enter", "escape", "tab", "shift+tab"}
-"""Keys that mean the same everywhere, as sentences say: a key of the user's own comes to them, and takes none away."""
+"""Keys that mean the same everywhere, as sentences say: the user's own keys are added to them and replace none."""
 _own: Mapping[str, Sequence[str]] = {}
-"""The person's own keys by action: see `use`."""
+"""The user's own keys by action: see `use`."""
 _tab = ""
-"""The tab that is open: see `go_to`."""
+"""The open tab: see `go_to`."""
 
 
 def use(own: Mapping[str, Sequence[str]]) -> None:
-    """Use the user's own keys from now on, instead of those that were in use.
+    """Use the user's own keys from now on, instead of earlier own keys.
 
     Args:
-        own: By the id of an action its keys, as Textual names them.
+        own: Keys, as Textual names them, by the id of their action.
     """
     global _own
     _own = own
@@ -200,12 +200,12 @@ def use(own: Mapping[str, Sequence[str]]) -> None:
 
 
 def register(id: str, keys: str, tab: str = "") -> None:
-    """Add an action of a plug-in to `KEYS`, unless it is there.
+    """Add an action of a plug-in to `KEYS`, unless it is already there.
 
     Args:
-        id: Of the action; empty for one that is only shown.
-        keys: As in `KEYS`; empty if the action is one of the program's.
-        tab: Key of the tab in which it holds; empty for all of them.
+        id: Id of the action; empty for one that is only shown.
+        keys: Its keys, as in `KEYS`; empty if it is an action of the program.
+        tab: Key of the tab in which it applies; empty for all tabs.
     """
     if id and keys and id not in KEYS:
         KEYS[id] = keys
@@ -214,10 +214,10 @@ def register(id: str, keys: str, tab: str = "") -> None:
 
 
 def go_to(tab: str) -> None:
-    """Have sentences name keys as they are reached from a tab: those of another tab with its key before.
+    """Set the open tab: sentences name keys of other tabs with the tab's key in front.
 
     Args:
-        tab: Its key; empty if there is no screen.
+        tab: Key of the tab; empty if there is no screen.
     """
     global _tab
     if tab != _tab:
@@ -230,9 +230,9 @@ def names_of(id: str, keys: str = "", own: Mapping[str, Sequence[str]] | None = 
     """The keys of an action, as Textual names them.
 
     Args:
-        id: Of the action.
-        keys: Those of one that is not in `KEYS`.
-        own: A person's own; None for those in use.
+        id: Id of the action.
+        keys: Keys of an action that isn't in `KEYS`.
+        own: The user's own keys; None for those in use.
     """
     own = _own if own is None else own
     names: list[str] = []
@@ -245,31 +245,27 @@ def names_of(id: str, keys: str = "", own: Mapping[str, Sequence[str]] | None = 
 
 @cache
 def key_for(id: str) -> str:
-    """The key of an action as a sentence names it: `E`, or `6 E` where that holds in another tab than the open one.
+    """The key of an action for a sentence: `E`, or `6 E` if it applies in a tab that isn't open.
 
     Args:
-        id: Of the action: one of `KEYS`.
+        id: Id of the action, one of `KEYS`.
     """
     key, tabs = shown(names_of(id)[0]), TABS_OF.get(id, "")
     return key if not tabs or _tab in [*tabs] else f"{tabs[0]} {key}"
 
 
 def bare_key_for(id: str) -> str:
-    """The key of an action as it is in its own tab: after one that a sentence names with its tab.
+    """The key of an action without its tab, for a sentence that has already named the tab.
 
     Args:
-        id: Of the action: one of `KEYS`.
+        id: Id of the action, one of `KEYS`.
     """
     return shown(names_of(id)[0])
 
 
 @lru_cache(512)  # some texts have numbers in them
 def with_keys(text: str) -> str:
-    """A text in which `{step}` stands for the key of an action, `{Step}` for it at the beginning of a sentence.
-
-    Args:
-        text: As a table of actions has it.
-    """
+    """A text with keys in place of the ids of actions: `{step}`, or `{Step}` at the beginning of a sentence."""
     return _PLACE.sub(_key_at, text)
 
 
@@ -287,17 +283,17 @@ _SHOWN: Mapping[str, str] = {
     "up": "↑", "down": "↓", "left": "←", "right": "→", "enter": "⏎", "backspace": "⌫", "escape": "esc",
     "pageup": "pgup", "pagedown": "pgdn", "delete": "del",
 }  # fmt: skip
-"""The written form of keys that Textual names otherwise."""
+"""The display form of keys, by Textual's name, where it differs."""
 _NAMES = {text: name for name, text in _SHOWN.items()}
 _SIGNS: Mapping[str, str] = {
     "/": "slash", "\\": "backslash", "@": "at", "-": "minus", "+": "plus", "_": "underscore",
 }  # fmt: skip
-"""Textual's names of signs that have a longer name in Unicode."""
+"""Textual's names of characters that have a longer name in Unicode."""
 
 
 @cache
 def textual_name(key: str) -> str:
-    """A key as Textual names it.
+    """Textual's name of a key.
 
     Args:
         key: As it is typed (`#`), or as Textual or the user names it: `ctrl+s`, `pageup`, `esc`, `⏎`.
@@ -313,20 +309,20 @@ def textual_name(key: str) -> str:
 
 @cache
 def shown(name: str) -> str:
-    """A key as the user reads it.
+    """The display form of a key.
 
     Args:
-        name: As Textual names it.
+        name: Textual's name of the key.
     """
     modifiers, plus, last = name.rpartition("+")
     return f"{modifiers}{plus}{_SHOWN.get(last) or _TYPED.get(last, last)}"
 
 
 def typed(name: str) -> str | None:
-    """The character that a key sends; None if it sends none.
+    """The character that a key types; None if it types none.
 
     Args:
-        name: As Textual names it.
+        name: Textual's name of the key.
     """
     return " " if name == "space" else name if len(name) == 1 else _TYPED.get(name)
 
@@ -334,15 +330,15 @@ def typed(name: str) -> str | None:
 _TYPED: Mapping[str, str] = {
     textual_name(sign): sign for sign in map(chr, range(33, 127)) if not sign.isalnum()
 }
-"""The sign that is typed, by Textual's name."""
+"""The typed character, by Textual's name of the key."""
 PRINTABLE = tuple(textual_name(chr(code)) for code in range(33, 127))
-"""All keys that type a sign, as Textual names them."""
+"""Textual's names of all keys that type a visible ASCII character."""
 
 
 def nothing_here(key: str) -> str:
-    """The answer to a key that does nothing; empty for one that types no sign, which may mean something to a terminal.
+    """The answer to a key that does nothing; empty for a key that types no character, since the terminal may use it.
 
     Args:
-        key: As Textual names it.
+        key: Textual's name of the key.
     """
     return f"{shown(key)} does nothing here. {key_for('help')} shows the keys" if typed(key) else ""

@@ -1,4 +1,4 @@
-"""Directories of the user's own files, in the platform's places for them."""
+"""Directories of the user's files, as usual on the platform."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _NAME = "mlx-inspector"
 
 
 def config() -> Path:
-    """Directory of presets and breakpoints."""
+    """Directory of presets, breakpoints, keys and preferences."""
     from platformdirs import user_config_path  # not needed for --help
 
     return _known(partial(user_config_path, _NAME, appauthor=False))
 
 
 def state() -> Path:
-    """Directory of the sessions, and on Linux of the log."""
+    """Directory of sessions, and except on macOS of the log."""
     from platformdirs import user_state_path
 
     return _known(partial(user_state_path, _NAME, appauthor=False))
 
 
 def log() -> Path:
-    """The log of faults."""
+    """Path of the crash log."""
     if sys.platform == "darwin":
         from platformdirs.macos import MacOS
 
@@ -35,9 +35,9 @@ def log() -> Path:
 
 
 def _known(find: Callable[[], Path]) -> Path:
-    """A place of the user; without a home directory one that can't exist, so that writing there is an error.
+    """A user directory; without a home directory a path that can't exist, so that writing there fails.
 
-    The alternatives are a directory named `~` wherever the program is started, and one that others can write to.
+    The alternatives would be a directory named `~` wherever the program is started, or one that others can write to.
     """
     try:
         return find()

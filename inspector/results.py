@@ -1,6 +1,6 @@
-"""The answers that Python gets: tokens, candidates, and what was read inside the model, with their HTML in a notebook.
+"""The results of the Python interface: tokens, candidates, and views of the model's internals, with HTML for notebooks.
 
-`record` of each has all that the engine said; the names beside it are the stable interface.
+`record` of each result is the engine's whole record; the other names are the stable interface.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
 Read = TypeVar("Read")
 Layer = TypeVar("Layer", protocol.AttentionLayer, protocol.ExpertLayer)
 MOST_SHOWN = 500
-"""Tokens of a text in a notebook."""
+"""Maximum number of tokens of a text shown in a notebook."""
 
 
 def table(heads: Sequence[str], rows: Iterable[tuple[Cell, ...]]) -> str:
-    """A table in a notebook; its texts are printable."""
+    """A table as HTML for a notebook; its texts are printable."""
     return notebook([Table(tuple(map(Column, heads)), [*map(TableRow, rows)])])
 
 
 def tokens_html(items: Sequence[Item]) -> str:
-    """The last tokens of a text, the more surprising the darker their ground; those of a prompt are pale."""
+    """The last tokens of a text as HTML, darker for higher surprisal; tokens of a prompt are pale."""
     spans = ["… "] * (len(items) > MOST_SHOWN) + [_token(item) for item in items[-MOST_SHOWN:]]
     return written(element("div", *spans, style="font-family: monospace; white-space: pre-wrap"))
 
@@ -65,15 +65,15 @@ def _token(item: Item) -> Element:
 
 
 def shown(items: Sequence[Item]) -> str:
-    """The beginning of a text in a cell of a table."""
+    """The beginning of a text, for a cell of a table."""
     return visible("".join(item.text for item in items[:MOST_SHOWN]))
 
 
 def check_number(what: str, number: int, count: int, of: str, shown: str = "") -> None:
-    """Refuse a number that is not one of some things, which count from 0.
+    """Check a number from 0.
 
     Raises:
-        StepError: It isn't.
+        StepError: It is out of range.
     """
     if not 0 <= number < count:
         hint = f"They count from 0: give 0 to {count - 1}{shown and f', {shown}'}." if count else ""
@@ -98,11 +98,11 @@ def top(distribution: protocol.Distribution, count: int) -> list[Candidate]:
 
 
 class Step:
-    """A token that was taken, and what was known when it was.
+    """A token that was taken, with the distribution that it was taken from.
 
-    `record` has all that the engine said of it (`engine.protocol.Step`). `segment` is whose it is: `thinking`,
-    `answer`, `tool call`, or `markup` for the marks between them, which the tokens after it may decide; None if
-    it is not known.
+    `record` is the engine's record (`engine.protocol.Step`). `segment` is the part of the reply that it belongs to:
+    `thinking`, `answer`, `tool call`, or `markup` for the marks between them, which later tokens may change; None if
+    it isn't known.
     """
 
     __slots__ = ("_session", "record", "segment")
@@ -111,11 +111,11 @@ class Step:
         self, record: protocol.Step, segment: str | None = None, session: object | None = None
     ) -> None:
         self.record, self.segment = record, segment
-        self._session = session  # stands for it: a step that is kept keeps no session
+        self._session = session  # a stand-in, so that a stored step doesn't keep its session alive
 
     @property
     def index(self) -> int:
-        """Its place in the completion, from 0."""
+        """Its index in the completion, from 0."""
         return self.record.index
 
     @property
@@ -135,22 +135,22 @@ class Step:
 
     @property
     def logprob(self) -> float:
-        """The natural logarithm of that."""
+        """The natural logarithm of `prob`."""
         return self.record.logprob
 
     @property
     def rank(self) -> int:
-        """Its rank by the model, from 1."""
+        """Its rank by the model's probability, from 1."""
         return self.record.rank
 
     @property
     def sampler_prob(self) -> float:
-        """The probability with which the sampler draws it."""
+        """Its probability after the sampler's stages."""
         return self.record.sampler_prob
 
     @property
     def entropy_bits(self) -> float:
-        """The entropy of the model's distribution that it was taken from."""
+        """The entropy of the model's distribution that it was taken from, in bits."""
         return self.record.choice.entropy_bits
 
     @property
@@ -170,7 +170,7 @@ class Step:
         return hash(self.record.node)
 
     def is_of(self, session: object) -> bool:
-        """True if it is a step of the session that an object stands for."""
+        """True if it belongs to the session with this stand-in."""
         return self._session is session
 
     @checked
@@ -178,7 +178,7 @@ class Step:
         """The most probable tokens in its place, best first.
 
         Args:
-            count: How many; as many as the setting `candidates` are known.
+            count: Number of tokens, at most the setting `candidates`.
         """
         return top(self.record.choice, count)
 
@@ -209,15 +209,15 @@ DOCUMENTS: Mapping[type, Callable[[Any, Sequence[Item]], Iterable[Block]]] = {
     protocol.ScoreRead: scores.document,
     protocol.StrengthsSwept: lambda read, path: steering.document(read),
 }
-"""The document of an answer in a notebook, by the class of its record."""
+"""The function that makes an answer's document for a notebook, by the class of its record."""
 
 
 class _Result(Generic[Read]):
-    """An answer of the engine; `record` is the whole of it.
+    """An answer of the engine; `record` is the whole answer.
 
     Args:
         record: The answer.
-        path: The tokens that it is about, if it is about those of a path.
+        path: The tokens of the path that it is about, if any.
     """
 
     def __init__(self, record: Read, path: Sequence[Item] = ()) -> None:
@@ -229,10 +229,10 @@ class _Result(Generic[Read]):
 
 
 class Answer(_Result[Read]):
-    """An answer with the fields and methods of its `record`, which `engine.protocol` describes."""
+    """An answer with the fields and methods of its `record`; see `engine.protocol`."""
 
     def __getattr__(self, name: str) -> Any:
-        if name == "record":  # of a copy that is being made
+        if name == "record":  # while a copy is being made
             raise AttributeError(name)
         return getattr(self.record, name)
 
@@ -241,29 +241,29 @@ class Answer(_Result[Read]):
 
 
 class Sampler(_Result[protocol.Explained]):
-    """The sampler's way to the next token at a place, stage by stage.
+    """How the sampler picks the next token, stage by stage.
 
     `record` has each candidate after each stage (`engine.protocol.Explained`).
     """
 
     @property
     def stages(self) -> dict[str, int]:
-        """The stages that run, in their order, and the tokens of the vocabulary that each leaves."""
+        """The active stages in order, each with the number of tokens that it keeps."""
         return {column.name: column.kept for column in self.record.columns}
 
     @property
     def picked(self) -> int:
-        """The id of the token on which the draw falls."""
+        """The id of the token that is picked."""
         return self.record.next.picked
 
     @property
     def draw(self) -> float | None:
-        """The number that is drawn, 0 to 1; None if the most probable token is taken."""
+        """The random number of the draw, 0 to 1; None for greedy decoding."""
         return self.record.next.draw
 
     @checked
     def top(self, count: int = 5) -> list[Candidate]:
-        """The most probable tokens by the model, best first."""
+        """The most probable tokens before the sampler, best first."""
         return top(self.record.next, count)
 
     def _repr_html_(self) -> str:
@@ -287,18 +287,18 @@ class OtherPick(NamedTuple):
     """The token that a step would have taken under other settings."""
 
     step: int
-    """Number of the step, as `at` takes it."""
+    """Number of the step, for `at`."""
     picked: int
     """Id of the token."""
     text: str
 
 
 class WhatIf(_Result[protocol.WhatIfAnswered]):
-    """The picks of the same draws under other settings, each step after the unchanged path before it."""
+    """The tokens that the same draws pick with other settings, each step after the unchanged path."""
 
     @property
     def differing(self) -> list[OtherPick]:
-        """The steps with another pick."""
+        """The steps with a different token."""
         steps = [item.node for item in self._path if isinstance(item, protocol.Step)]
         numbers = {node: number for number, node in enumerate(steps, 1)}
         other = [each for each in self.record.steps if not each.same]
@@ -315,24 +315,24 @@ class WhatIf(_Result[protocol.WhatIfAnswered]):
 
 
 class Direction(_Result[protocol.Direction]):
-    """A direction of the residual stream, to steer by.
+    """A direction of the residual stream, for steering.
 
-    `record` has its numbers (`engine.protocol.Direction`).
+    `record` is the engine's record (`engine.protocol.Direction`).
     """
 
     @property
     def vector(self) -> npt.NDArray[np.float32]:
-        """Its numbers, shape (width,)."""
+        """The vector, shape (width,)."""
         import numpy as np
 
         return np.array(self.record.vector.row(), np.float32)
 
     @checked
     def save(self, path: str | Path) -> None:
-        """Save it to a file, which is replaced; `Branch.steer` and `--steer` take that.
+        """Save it to a file for `Branch.steer` and `--steer`; an existing file is replaced.
 
         Raises:
-            PathError: It can't be written.
+            PathError: The file can't be written.
         """
         write_direction(Path(path), self.record, force=True)
 
@@ -344,23 +344,23 @@ Inside = TypeVar("Inside", bound=protocol.AttentionRead | protocol.ScoreRead)
 
 
 class _OnPath(_Result[Inside]):
-    """A view of the inside over the tokens of a path."""
+    """A view of the model's internals over the tokens of a path."""
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Texts of the tokens of the path."""
+        """The texts of the path's tokens."""
         return tuple(item.text for item in self._path)
 
     @property
     def check(self) -> dict[str, tuple[float, float]]:
-        """Comparisons with what the model itself computes: the largest error of each, and what is allowed."""
+        """Checks against the model's own computation, each with its largest error and the allowed one."""
         return {each.name: (each.error, each.bound) for each in self.record.facts.checks}
 
 
 class Attention(_OnPath[protocol.AttentionRead]):
-    """The attention of each head of each layer from the last token of a place.
+    """The attention of each head of each layer from the last token of a branch.
 
-    `record` has what the engine read (`engine.protocol.AttentionRead`).
+    `record` is the engine's record (`engine.protocol.AttentionRead`).
     """
 
     @checked
@@ -368,13 +368,13 @@ class Attention(_OnPath[protocol.AttentionRead]):
         """The weights of a layer over the whole path.
 
         Args:
-            layer: From 0.
+            layer: Index of the layer, from 0.
 
         Returns:
-            Shape (heads, tokens of the path); 0 where a head can't see.
+            Shape (heads, tokens of the path); 0 for tokens that a head can't see.
 
         Raises:
-            StepError: The layer has no attention whose weights are known.
+            StepError: The layer has no attention, or its weights aren't known.
         """
         import numpy as np
 
@@ -388,22 +388,22 @@ class Attention(_OnPath[protocol.AttentionRead]):
 class Gradients(_Result[protocol.GradientsRead]):
     """The share of each token of the path in a logit, or in the difference of two.
 
-    `record` has what the engine read (`engine.protocol.GradientsRead`).
+    `record` is the engine's record (`engine.protocol.GradientsRead`).
     """
 
     def __init__(self, record: protocol.GradientsRead, path: Sequence[Item] = ()) -> None:
         super().__init__(record, path)
         self.shares = gradients.shares_of(record, path)
-        """Shares in the order of the text, with `place`, `label`, `value` in logits, and `share` of all sizes."""
+        """Shares in the order of the text, with `place`, `label`, `value` in logits, and `share` of the total size."""
 
     @property
     def residual(self) -> float | None:
-        """Difference of the shares' sum from what it has to be, as a share of that; None for gradient × input."""
+        """Relative error of the shares' sum; None for gradient × input, which has no exact sum."""
         return self.record.residual
 
     @checked
     def top(self, count: int = 5) -> list[gradients.TokenShare]:
-        """The largest, whatever their sign."""
+        """The shares with the largest absolute values."""
         return gradients.largest(self.shares)[: max(0, count)]
 
     def __repr__(self) -> str:
@@ -414,7 +414,7 @@ class Gradients(_Result[protocol.GradientsRead]):
 class Merges(_Result[protocol.TakenApart]):
     """The words of a text as a tokenizer cuts it, and the steps from each word to its tokens.
 
-    `record` has what the engine said (`engine.protocol.TakenApart`).
+    `record` is the engine's record (`engine.protocol.TakenApart`).
     """
 
     @property
@@ -424,10 +424,10 @@ class Merges(_Result[protocol.TakenApart]):
 
     @checked
     def ladder(self, word: int = 0) -> list[tuple[int | float | None, tuple[bytes, ...]]]:
-        """The ladder of a word: the rank of each merge, or the logprob of a unigram's way, and the pieces there.
+        """The steps from a word to its tokens, each with its rank (or a unigram segmentation's logprob) and pieces.
 
         Args:
-            word: Its place in `words`.
+            word: Its index in `words`.
 
         Raises:
             StepError: There is no such word.
@@ -441,10 +441,11 @@ class Merges(_Result[protocol.TakenApart]):
 
 
 class Scores(_OnPath[protocol.ScoreRead]):
-    """The reason why a head looks where it looks: the part of each writer to the residual stream in its scores.
+    """Why a head attends to a token: the share of each writer to the residual stream in its scores.
 
-    `record` has what the engine read (`engine.protocol.ScoreRead`). A key is a place in the path, by default the
-    heaviest; a share is its score's difference from the mean over the keys, or from another key's, `against`.
+    `record` is the engine's record (`engine.protocol.ScoreRead`). A key is an index in the path, by default the one
+    with the largest weight. Shares add up to the difference of its score from the mean over the keys, or from the score
+    of the key `against`.
     """
 
     @property
@@ -454,13 +455,13 @@ class Scores(_OnPath[protocol.ScoreRead]):
 
     @checked
     def in_key(self, key: int | None = None, against: int | None = None) -> dict[str, float]:
-        """The share of each writer of the key, by name, the largest first."""
+        """The share of each writer to the key, by name, the largest first."""
         shares = scores.key_shares(self.record, self._key(key, against), against)
         return {each.name: each.value for each in shares}
 
     @checked
     def in_query(self, key: int | None = None, against: int | None = None) -> dict[str, float]:
-        """The share of each writer of the query, by name, the largest first."""
+        """The share of each writer to the query, by name, the largest first."""
         shares = scores.query_shares(self.record, self._key(key, against), against)
         return {each.name: each.value for each in shares}
 
@@ -471,10 +472,10 @@ class Scores(_OnPath[protocol.ScoreRead]):
         return scores.in_words(self.record, labels, self._key(key, against), against)
 
     def _key(self, key: int | None, against: int | None) -> int:
-        """The key that is given, or else the heaviest.
+        """The given key, or else the one with the largest weight.
 
         Raises:
-            StepError: The head's score of one of the two is not known.
+            StepError: The score of `key` or `against` isn't known.
         """
         key = scores.by_weight(self.record)[0] if key is None else key
         for each in (key, against):
@@ -487,17 +488,17 @@ class Scores(_OnPath[protocol.ScoreRead]):
 
 
 class Experts(_Result[protocol.ExpertsRead]):
-    """The experts of each layer that the last token of a place went through.
+    """The experts of each layer that the last token of a branch was routed to.
 
-    `record` has them, and what recurrent layers keep (`engine.protocol.ExpertsRead`).
+    `record` also has the states of recurrent layers (`engine.protocol.ExpertsRead`).
     """
 
     @checked
     def weights(self, layer: int) -> dict[int, float | None]:
-        """The experts of a layer that ran, from 0, with the weight of each; None if unknown.
+        """The weight of each expert of a layer that ran, by its index from 0; None if unknown.
 
         Args:
-            layer: From 0.
+            layer: Index of the layer, from 0.
 
         Raises:
             StepError: The layer has no experts.
@@ -510,11 +511,11 @@ class Experts(_Result[protocol.ExpertsRead]):
 
 
 class Moved(_Result[protocol.PositionTried]):
-    """The prediction with the position of a token changed; `record` has it (`engine.protocol.PositionTried`)."""
+    """The prediction with changed positions; `record` is the engine's record (`engine.protocol.PositionTried`)."""
 
     @property
     def kl_bits(self) -> float:
-        """Change of all probabilities: KL(before || after)."""
+        """Change of the distribution: KL(before || after), in bits."""
         return self.record.kl_bits
 
     @property
@@ -527,9 +528,9 @@ class Moved(_Result[protocol.PositionTried]):
 
 
 class Lens(_Result[protocol.LensRead]):
-    """The prediction of each layer for the tokens after the last ones of a place, by the model's final norm and head.
+    """The prediction of each layer after the last tokens of a branch, by the model's final norm and head.
 
-    `record` has what the engine read (`engine.protocol.LensRead`).
+    `record` is the engine's record (`engine.protocol.LensRead`).
     """
 
     @property
@@ -543,19 +544,19 @@ class Lens(_Result[protocol.LensRead]):
 
 
 class Contributions(_Result[protocol.AttributionRead]):
-    """Contributions: the amount that each part of the model adds to a logit, or to the difference of two.
+    """The amount that each part of the model adds to a logit, or to the difference of two (direct logit attribution).
 
-    `record` has what the engine read (`engine.protocol.AttributionRead`).
+    `record` is the engine's record (`engine.protocol.AttributionRead`).
     """
 
     @property
     def parts(self) -> dict[str, float]:
-        """The logits that each part adds, by name, in the order in which they write; they add up to the whole."""
+        """The amount that each part adds, by name, in the order of the computation; they add up to the whole."""
         return {each.name: each.value for each in attribution.part_rows(self.record)}
 
     @property
     def heads(self) -> dict[str, float]:
-        """The same for each attention head, as far as heads can be told apart."""
+        """The amount that each attention head adds, by name, as far as heads can be separated."""
         parts = attribution.part_rows(self.record)
         every = [each for part in parts for each in attribution.head_rows(self.record, part)]
         return {each.name: each.value for each in every if each.head != -1}
@@ -567,11 +568,11 @@ class Contributions(_Result[protocol.AttributionRead]):
 
 
 class ModelMap(_Result[protocol.ModelModules]):
-    """The modules of a model on the way of a token; `record` has all of them (`engine.protocol.ModelModules`)."""
+    """The modules of a model in the order of the computation; `record` has all (`engine.protocol.ModelModules`)."""
 
     @property
     def rows(self) -> list[dict[str, str | int]]:
-        """A row for each, layers that are alike in one: its path, name, purpose, shape, parameters, bytes and hooks."""
+        """A row for each module, one for equal layers: its path, name, purpose, shape, parameters, bytes and hooks."""
         return [
             {"path": line.path, "module": line.label.strip(), "what": line.says, "shape": line.shape,
              "parameters": line.parameters, "bytes": line.bytes, "hooks": line.hooks}
@@ -583,14 +584,14 @@ class ModelMap(_Result[protocol.ModelModules]):
 
 
 class Comparison:
-    """Two branches: their common beginning, and the logprob of each from there on."""
+    """Two branches: their common prefix, and the logprob of each after it."""
 
     def __init__(self, compared: compare.Comparison) -> None:
         self.compared = compared
 
     @property
     def shared(self) -> int:
-        """Tokens that both begin with, those of the prompt among them."""
+        """Length of the common prefix in tokens, including the prompt."""
         return self.compared.shared
 
     @property
@@ -600,7 +601,7 @@ class Comparison:
 
     @property
     def logprobs(self) -> tuple[float, float]:
-        """The sums of the logprobs of both since they parted."""
+        """The sum of the logprobs of each branch after the common prefix."""
         left, right = self.compared.totals
         return left.logprob, right.logprob
 
@@ -625,7 +626,7 @@ def _read_layer(layer: int, layers: Sequence[Layer], what: str) -> Layer:
     """One of the layers that were read.
 
     Raises:
-        StepError: It is not among them.
+        StepError: The layer isn't among them.
     """
     found = next((each for each in layers if each.layer == layer), None)
     if found is None:

@@ -1,7 +1,7 @@
-"""Value -> colour and unit: the metrics of a token and the format of every number on screen.
+"""Colours and units of values: the metrics of a token and the format of every number on the screen.
 
-Heat has five steps with round thresholds, so that a legend can name them; below the first a token is calm and
-stays unstyled. Colours are viridis, which keeps its order for colour-blind eyes and in grey.
+The colour scale has five steps with round thresholds, so that a legend can name them; below the first a token stays
+unstyled. The colours are viridis, which keeps its order for colour-blind users and in greyscale.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.memory import MemoryOf
 from engine.protocol import PromptToken, Step
 
 STEPS = 5
-"""Heat steps above calm."""
+"""Number of steps of the colour scale, without step 0, which has no colour."""
 TokenRecord = PromptToken | Step
 """A record from which a token's metrics are read."""
 Rgb = tuple[int, int, int]
@@ -27,7 +27,7 @@ _VIRIDIS: tuple[Rgb, ...] = (
 _ON_DARK = (0.12, 0.32, 0.50, 0.70, 0.96)
 _ON_LIGHT = (0.90, 0.72, 0.52, 0.30, 0.04)
 _WHITE = (0.55, 0.40, 0.25, 0.05, 0.0)
-"""Places of the heat steps on the scale, and the share of white in those on a light ground."""
+"""Positions of the steps on the viridis scale, and the share of white mixed into those of a light theme."""
 _BELOW_DARK = ((62, 40, 16), (104, 62, 16), (155, 88, 14), (214, 120, 24), (255, 178, 90))
 _ABOVE_DARK = ((24, 40, 66), (30, 64, 110), (40, 95, 165), (70, 135, 215), (140, 190, 250))
 _BELOW_LIGHT = ((254, 232, 206), (253, 205, 150), (250, 160, 85), (220, 105, 20), (150, 60, 5))
@@ -39,29 +39,29 @@ _INKS: tuple[Rgb, Rgb] = ((16, 16, 20), (248, 248, 250))
 
 
 def count(value: int) -> str:
-    """A whole number, commas between its thousands, as everywhere: `4,086`."""
+    """A whole number with commas between thousands: `4,086`."""
     return f"{value:,}"
 
 
 def counted(value: int, noun: str) -> str:
-    """A number of things: `1 token`, `4,086 tokens`, `12 branches`."""
+    """A number with a noun: `1 token`, `4,086 tokens`, `12 branches`."""
     more = "es" if noun.endswith(("ch", "ss")) else "s"
     return f"{count(value)} {noun}{more * (value != 1)}"
 
 
 def signed(value: float, digits: int = 2) -> str:
-    """A number with its sign, and a true minus; nothing is neither: `+1.20`, `−0.31`, `0.00`."""
+    """A number with its sign and a true minus; zero has no sign: `+1.20`, `−0.31`, `0.00`."""
     text = f"{value:+.{digits}f}".replace("-", "−")
     return text if any(char in "123456789" for char in text) else text[1:]
 
 
 def cut(value: float, digits: int = 3) -> str:
-    """A place on the line from 0 to 1, cut off rather than rounded: a draw never seems to be where its share ends."""
+    """A number from 0 to 1, truncated instead of rounded, so that a draw never seems to be at the end of its range."""
     return f"{int(value * 10**digits) / 10**digits:.{digits}f}"
 
 
 def decimal(value: float, digits: int = 2) -> str:
-    """A number with a true minus, which nothing has not: `−0.31`, `0.00`."""
+    """A number with a true minus; zero has no sign: `−0.31`, `0.00`."""
     return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
@@ -78,7 +78,7 @@ def perplexity(value: float) -> str:
 
 
 def time_left(left_ms: float | None) -> str:
-    """An estimated time to the end, as the end of a line: `, about 40 s left`; empty if unknown."""
+    """The estimated remaining time, for the end of a line: `, about 40 s left`; empty if unknown."""
     if left_ms is None:
         return ""
     seconds = max(1, round(left_ms / 1000))
@@ -86,14 +86,14 @@ def time_left(left_ms: float | None) -> str:
 
 
 def percent(share: float, sign: str = " %") -> str:
-    """A probability in percent with two decimals, and never rounded to certainty or to nothing.
+    """A probability in percent with two decimals, never rounded to 0 or 100.
 
     Args:
         share: 0 to 1.
-        sign: What stands behind the number.
+        sign: Text after the number.
 
     Returns:
-        `61.24 %`; `100 %` and `0 %` for exactly these; `>99.99 %` and `<0.01 %` close to them.
+        `61.24 %`; `100 %` and `0 %` only for exactly these; `>99.99 %` and `<0.01 %` close to them.
     """
     if share >= 1.0:
         return f"100{sign}"
@@ -105,14 +105,14 @@ def percent(share: float, sign: str = " %") -> str:
 
 
 def share(mass: float) -> str:
-    """Like `percent`, with the first figure of a small one: `0.0003 %`."""
+    """Like `percent`, but with one significant digit for small values: `0.0003 %`."""
     if mass >= 0.001 or mass <= 0:
         return percent(mass)
     return f"{100 * mass:.1g} %" if mass >= 1e-6 else "<0.0001 %"
 
 
 def bits(value: float) -> str:
-    """Bits with two decimals, and never a rounded minus nothing."""
+    """Bits with two decimals; negative rounding errors become 0."""
     return f"{max(0.0, value):.2f}"
 
 
@@ -124,17 +124,17 @@ def milliseconds(value: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """A time as a clock writes it: `3:07`."""
+    """Minutes and seconds: `3:07`."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
 def ms(value: float) -> str:
-    """Milliseconds without the unit, about two digits of them."""
+    """Milliseconds without the unit, with about two digits."""
     return f"{value:.2f}" if value < 0.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
 
 def size(value: int) -> str:
-    """Bytes in the largest fitting unit: `512 B`, `122 KiB`, `1.5 MiB`, about three digits of them."""
+    """Bytes in the largest fitting unit, with about three digits: `512 B`, `122 KiB`, `1.5 MiB`."""
     if value < 1024:
         return f"{value} B"
     amount, unit = value / 1024, "KiB"
@@ -154,7 +154,7 @@ FREE: Mapping[MemoryOf, str] = {
 
 
 def amount(value: float) -> str:
-    """A large number of things, short: `7.34 M`, `124 M`, `1.5 B`; below a thousand as it is."""
+    """A large number in short: `7.34 M`, `124 M`, `1.5 B`; unchanged below a thousand."""
     for unit, factor in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= factor:
             return f"{_short(value / factor)} {unit}"
@@ -168,18 +168,18 @@ def rate(tokens_a_second: float) -> str:
 
 
 MODEL_ENTROPY, SAMPLER_ENTROPY = "model entropy", "sampler entropy"
-"""Entropy of the model's own distribution, and of the one after every stage of the sampler."""
+"""Names of the entropy of the model's distribution, and of the one after all stages of the sampler."""
 COLD = "with warm-up"
-"""Next to a time that includes work done once after loading."""
+"""Remark on a time that includes work done only once after loading."""
 
 
 def prompt_rate(tokens_a_second: float) -> str:
-    """Throughput of a prefill; empty for 0, one with warm-up alone."""
+    """Throughput of a prefill; empty for 0, which means that all chunks included warm-up."""
     return rate(tokens_a_second) if tokens_a_second else ""
 
 
 def _short(value: float) -> str:
-    """About three digits, no trailing zeros after a point."""
+    """A number with about three digits, without trailing zeros after the point."""
     digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
     text = f"{value:.{digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
@@ -189,26 +189,26 @@ def _short(value: float) -> str:
 
 
 class Metric(Struct, frozen=True):
-    """A figure of a token, and its steps of heat."""
+    """A figure of a token with its colour scale."""
 
     name: str
     unit: str
     value: Callable[[TokenRecord], float | None]
     """Value of a token; None if unknown."""
     steps: tuple[float, ...]
-    """Beginning of each heat step, calmest first."""
+    """Threshold of each step of the colour scale, from the least conspicuous."""
     format: Callable[[float], str]
     top: float | None = None
-    """Full height of its chart, None to fit the values shown."""
+    """Value at the full height of its chart; None to fit the values shown."""
     height: Callable[[float], float] = float
-    """Height of a value in a chart, before it is set against the top."""
+    """Height of a value in a chart, before it is divided by the top's."""
     signed: bool = False
-    """True if values below 0 are as hot as those above, in colours of their own."""
+    """True if values below 0 have a colour scale of their own."""
     falling: bool = False
-    """True if a smaller value is hotter."""
+    """True if a smaller value has a higher step."""
 
     def step(self, value: float | None) -> int:
-        """The heat step of a value: 0 calm (or not known) to 5; down to -5 below 0 of a signed one."""
+        """The step of a value on the colour scale: 0 (no colour, or not known) to 5; if signed, from -5."""
         if value is None:
             return 0
         if self.signed and value < 0:
@@ -216,7 +216,7 @@ class Metric(Struct, frozen=True):
         return sum(value < edge if self.falling else value >= edge for edge in self.steps)
 
     def level(self, value: float | None) -> float:
-        """The heat of a value, 0 to 1, in steps."""
+        """The step of a value, scaled to 0 to 1."""
         return self.step(value) / STEPS
 
 
@@ -237,12 +237,12 @@ def _entropy(token: TokenRecord) -> float | None:
 
 
 def left_over(shares: Iterable[float]) -> float:
-    """Difference of some shares from 1."""
+    """What is missing from the sum of some shares to 1."""
     return max(0.0, 1 - math.fsum(shares))
 
 
 def others_prob(token: PromptToken) -> float:
-    """Probability of the tokens beyond a prompt token's candidates; an old trace lacks it, then 1 less theirs."""
+    """Probability of the tokens beyond a prompt token's candidates; for an old trace, 1 minus the candidates'."""
     if token.others_prob is not None:
         return token.others_prob
     return left_over(candidate.prob for candidate in token.candidates)
@@ -253,13 +253,13 @@ def _rank(token: TokenRecord) -> float | None:
 
 
 SURPRISE_BITS = 4.0
-"""A token is a surprise from this much surprisal up: the model gave it one chance in sixteen at most."""
+"""Surprisal from which on a token is a surprise: its probability is at most 1/16."""
 SHARES = (0.02, 0.05, 0.15, 0.35, 0.65)
-"""Shares of attention and the like from which on a token has the next colour."""
+"""Threshold of each step of the colour scale for shares, as of attention."""
 INSIDE = "inside"
-"""A view of the inside instead of a metric: see `shares_metric`."""
+"""Stands for a view of the model's internals instead of a metric: see `shares_metric`."""
 SEGMENT = "segment"
-"""The segment of a token instead of a metric: the kinds have colours, and nothing is hot."""
+"""Stands for the segment of a token instead of a metric: each kind has a colour."""
 METRIC: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -277,29 +277,29 @@ METRICS: tuple[str, ...] = tuple(METRIC)
 
 
 def shares_metric(name: str, shares: Mapping[int, float], signed: bool) -> Metric:
-    """The metric of tokens that each have a share, by node.
+    """A metric made from a share of each token.
 
     Args:
-        name: Printable.
-        shares: 0 to 1, or -1 to 1; a token without one stays plain.
-        signed: Whether some can be below 0.
+        name: Name of the metric; printable.
+        shares: Shares by node, 0 to 1 or -1 to 1; a token without one stays unstyled.
+        signed: Whether shares can be below 0.
     """
     return Metric(name, "", lambda token: shares.get(token.node), SHARES, percent, 1.0, signed=signed)
 
 
 KL_BITS = (0.01, 0.05, 0.2, 0.5, 1.5)
-"""Beginning of each step of the colours of a KL divergence, in bits."""
+"""Threshold of each step of the colour scale for KL divergences, in bits."""
 
 
 # ---- colour ---------------------------------------------------------------------------------
 
 
 def viridis(share: float, white: float = 0.0) -> Rgb:
-    """The viridis colour at a place of the scale.
+    """The viridis colour at a position.
 
     Args:
-        share: 0 to 1.
-        white: Share of white that is mixed with it.
+        share: Position, 0 to 1.
+        white: Share of white to mix in, 0 to 1.
     """
     place = min(1.0, max(0.0, share)) * (len(_VIRIDIS) - 1)
     low = min(int(place), len(_VIRIDIS) - 2)
@@ -309,24 +309,24 @@ def viridis(share: float, white: float = 0.0) -> Rgb:
     return red, green, blue
 
 
-@lru_cache(maxsize=256)  # a screen draws a few levels, again and again
+@lru_cache(maxsize=256)  # a screen draws a few levels repeatedly
 def colour(level: float, dark: bool = True) -> Rgb:
     """A viridis colour that contrasts with the theme's background, for bars and charts.
 
     Args:
-        level: 0 calm to 1 hot.
+        level: 0 to 1, the most conspicuous.
         dark: Whether the theme is dark.
     """
     return viridis(0.42 + 0.55 * level) if dark else viridis(0.52 - 0.50 * level)
 
 
 def step_of(share: float) -> int:
-    """The heat step of a share; 0 for none."""
+    """The step of a share on the colour scale, 0 to 5."""
     return sum(share >= edge for edge in SHARES)
 
 
 def opposed_heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
-    """Ink and ground of a step of what has a sign: blue above 0, orange below, as the bars of contributions have it.
+    """Text and background colour of a step on a signed scale: blue above 0, orange below, as in bars of contributions.
 
     Args:
         step: 1 to 5, or -1 to -5.
@@ -337,19 +337,19 @@ def opposed_heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
 
 
 def contrast(one: Rgb, other: Rgb) -> float:
-    """Contrast of two colours as WCAG defines it: 1 for equal ones, 21 for black on white, 4.5 to read small text."""
+    """Contrast of two colours, as in WCAG: 1 for equal ones, 21 for black on white, 4.5 required for small text."""
     dark, light = sorted((_luminance(one), _luminance(other)))
     return (light + 0.05) / (dark + 0.05)
 
 
 def _luminance(rgb: Rgb) -> float:
-    """Relative luminance as WCAG defines it."""
+    """Relative luminance, as in WCAG."""
     linear = (each / 255 / 12.92 if each <= 10 else ((each / 255 + 0.055) / 1.055) ** 2.4 for each in rgb)
     return sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def _inked(ground: Rgb) -> tuple[Rgb, Rgb]:
-    """The ink that has more contrast on a ground, and the ground."""
+    """The text colour with more contrast on a background, and the background."""
     return max(_INKS, key=lambda ink: contrast(ink, ground)), ground
 
 
@@ -358,5 +358,5 @@ HEAT: Mapping[tuple[int, bool], tuple[Rgb, Rgb]] = {
     for n in range(STEPS)
     for dark in (True, False)
 }
-"""Ink and ground of each heat step, 1 to 5, by whether the theme is dark: the hottest is the furthest from the theme's
-own ground."""
+"""Text and background colour by step, 1 to 5, and by whether the theme is dark. Step 5 differs most from the theme's
+own background."""

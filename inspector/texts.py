@@ -1,4 +1,4 @@
-"""Texts in files that the user names: read whole, within bounds, as UTF-8; and lists of names in messages."""
+"""Reading text files that the user names, within a size limit and as UTF-8, and lists of names for messages."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ def read_text_file(name: str, kind: str, mend: str, otherwise: str) -> str:
     """The text of a file.
 
     Args:
-        name: Its path.
-        kind: What it is called in a message.
-        mend: What to do if it is missing, as a sentence.
-        otherwise: What to do if it can't be read, as a sentence.
+        name: Path of the file.
+        kind: What to call the file in a message.
+        mend: A sentence on what to do if it is missing.
+        otherwise: A sentence on what to do if it can't be read.
 
     Raises:
-        PromptError: It isn't there, can't be read, is no regular file in UTF-8, or has more than `TEXT_LIMIT` bytes.
+        PromptError: It is missing, can't be read, isn't a regular UTF-8 file, or has more than `TEXT_LIMIT` bytes.
     """
     try:
         return decoded(read_regular(typed(name), TEXT_LIMIT), name)
@@ -30,11 +30,11 @@ def read_text_file(name: str, kind: str, mend: str, otherwise: str) -> str:
 
 
 def decoded(raw: bytes, source: str) -> str:
-    """Bytes as the UTF-8 text that they must be.
+    """Decode bytes as UTF-8.
 
     Args:
         raw: The bytes.
-        source: Their file, for the message.
+        source: Name of their file, for the message.
 
     Raises:
         PromptError: They are not UTF-8.

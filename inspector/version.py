@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 def version() -> str:
-    """The installed version; `from a checkout` where the program was not installed."""
-    from importlib import metadata  # slow to import, and only wanted here
+    """The installed version; `from a checkout` if the program isn't installed."""
+    from importlib import metadata  # slow to import, and only needed here
 
     try:
         return metadata.version("mlx-inspector")
@@ -14,5 +14,5 @@ def version() -> str:
 
 
 def program() -> str:
-    """Name and version, as in the files that the program writes."""
+    """Name and version, as written in the program's files."""
     return f"mlx-inspector {version()}"

@@ -1,1 +1,1 @@
-"""Small files of the user: presets, breakpoints, the log of crashes."""
+"""Small user files: presets, breakpoints, keys, preferences, directions, the crash log."""

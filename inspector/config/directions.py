@@ -1,7 +1,7 @@
-"""Directions for steering in files, and the pairs of texts that they are made of.
+"""Files of steering directions, and of the pairs of texts that they are made from.
 
-A file is of the safetensors format, so that other programs read it: one tensor, `direction`, of one axis, and metadata.
-Files of other programs are not trusted: no more of them is read than a direction can have.
+A direction is a safetensors file, which other programs can read: one tensor, `direction`, with one axis, and metadata.
+Files of other programs are not trusted: no more is read than a direction can have.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from inspector.texts import read_text_file
 
 END = ".safetensors"
 _HEADER, _FILE = 2**16, 2**23
-"""Bytes of a header and of a file at most: a million numbers."""
+"""Maximum bytes of a header and of a file: a million numbers."""
 _TENSOR = "direction"
 _HINT = "Give one that this program saved, or a safetensors file with one tensor `direction` of one axis."
 _ASKED = r"(?s)(?P<file>.+?)(?::(?P<strength>-?\d*\.?\d+)(?:@[lL]?(?P<layer>\d{1,5}))?)?"
@@ -30,7 +30,7 @@ _ASKED = r"(?s)(?P<file>.+?)(?::(?P<strength>-?\d*\.?\d+)(?:@[lL]?(?P<layer>\d{1
 
 
 class _Tensor(Struct, frozen=True):
-    """The type, number and place of the numbers in a file."""
+    """Type, shape and offsets of the numbers in a file."""
 
     dtype: Literal["F32", "F16", "BF16"]
     shape: tuple[Annotated[int, Meta(gt=0)]]
@@ -43,19 +43,19 @@ class _Metadata(Struct, frozen=True):
     format: str = ""
     name: str | None = None
     layer: Annotated[str, Meta(pattern=r"^[1-9]\d{0,4}\Z")] = "1"
-    """The layer, from 1."""
+    """Number of the layer, from 1."""
     model: str = ""
     fingerprint: str = ""
 
 
 def read_direction(path: Path) -> Direction:
-    """The direction in a file.
+    """Read the direction in a file.
 
     Args:
-        path: As `typed` gave it.
+        path: The path, expanded by `typed`.
 
     Raises:
-        PathError: It can't be read, or holds none.
+        PathError: The file can't be read, or contains no direction.
     """
     try:
         content = read_regular(path, _FILE)
@@ -68,11 +68,11 @@ def read_direction(path: Path) -> Direction:
 
 
 def _direction(content: bytes, stem: str) -> Direction:
-    """The direction in the bytes of a file.
+    """Parse the bytes of a file.
 
     Raises:
-        ValueError: They hold no direction.
-        struct.error: The same.
+        ValueError: They aren't a direction.
+        struct.error: They are too short.
     """
     (length,) = struct.unpack_from("<Q", content)
     if not 2 <= length <= min(_HEADER, len(content) - 8):
@@ -100,12 +100,12 @@ def write_direction(path: Path, direction: Direction, force: bool = False) -> No
     """Save a direction.
 
     Args:
-        path: As `typed` gave it.
-        direction: With its model.
-        force: Whether a file that is there may be replaced.
+        path: The path, expanded by `typed`.
+        direction: The direction.
+        force: Whether an existing file may be replaced.
 
     Raises:
-        PathError: It can't be written.
+        PathError: The file can't be written.
     """
     vector, packed = direction.vector, direction.vector.packed
     of = _Metadata(
@@ -126,7 +126,7 @@ def write_direction(path: Path, direction: Direction, force: bool = False) -> No
 
 
 class Steering(Struct, frozen=True):
-    """A direction from a file, with the strength and the layer at which it is added."""
+    """A direction from a file, with the strength and the layer to add it at."""
 
     direction: Direction
     strength: float
@@ -134,7 +134,7 @@ class Steering(Struct, frozen=True):
 
     @property
     def intervention(self) -> Intervention:
-        """As the engine takes it."""
+        """The intervention for the engine."""
         return Intervention("direction", self.layer, None, self.strength, self.direction)
 
 
@@ -142,7 +142,7 @@ def steering(text: str) -> Steering:
     """Read `FILE[:STRENGTH[@LAYER]]`; the strength is 1 and the layer the file's by default.
 
     Raises:
-        PathError: The file can't be read, or holds no direction.
+        PathError: The file can't be read, or contains no direction.
         EngineError: The layer is 0.
     """
     found = re.fullmatch(_ASKED, text)
@@ -159,13 +159,16 @@ def steering(text: str) -> Steering:
 
 
 def read_pairs(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The texts of a file with a pair on each line, a tab or ` | ` between them: those to go toward, those to leave.
+    """Read a file with a pair of texts on each line, separated by a tab or `|`.
 
     Args:
-        name: As it was typed.
+        name: The path as typed.
+
+    Returns:
+        The texts to steer toward, and the texts to steer away from.
 
     Raises:
-        PromptError: It can't be read, is no text, or a line of it holds no pair.
+        PromptError: The file can't be read, isn't a text, or has a line that isn't a pair.
     """
     content = read_text_file(name, "file of pairs", "Check its name.", "Give a text file.")
     path, toward, away = shorter(name), [], []
@@ -187,7 +190,7 @@ def read_pairs(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def name_of(toward: tuple[str, ...], away: tuple[str, ...]) -> str:
-    """A name for the direction from some texts to others: the first words in which two of a pair differ."""
+    """A name for a direction: the first two words in which the texts of a pair differ."""
     for one, other in zip(toward, away, strict=False):
         words = (re.findall(r"\w+", side) for side in (one, other))
         for first, second in zip(*words, strict=False):

@@ -1,7 +1,7 @@
-"""Small files of the user: replaced as a whole, and renamed if they can't be read; and the log of crashes.
+"""Small user files, which are replaced as a whole, and the crash log.
 
-Tables of JSON are meant to be read and edited by hand. Entries that are unknown to this version stay in them, and a
-file that can't be read is renamed, never overwritten.
+JSON tables are meant to be read and edited by hand. Entries that this version doesn't know stay in them, and a file
+that can't be read is renamed, never overwritten.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from engine.files import PRIVATE, TEXT_LIMIT, message_and_hint, read_regular, re
 from inspector import places
 
 LOCK_SECONDS = 1.0
-"""The longest wait for a lock. Others write a few kilobytes; the screen shows nothing meanwhile."""
+"""Maximum wait for a lock, during which the screen is frozen. Other programs only write a few kilobytes."""
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep other programs of the user from changing a file meanwhile, so that none of their changes is lost.
+    """Lock a file against changes by the user's other programs, so that no change is lost.
 
-    The directory is locked: it stays when the file is replaced. If its file system has no locks, or it can't be made,
-    there is no lock, and the error is raised when the file is written.
+    The directory is locked, since it stays when the file is replaced. If its file system has no locks, or it can't be
+    created, there is no lock; an error is raised when the file is written.
 
     Args:
-        path: The file; all others in its directory wait, too.
+        path: The file; the lock holds for all files in its directory.
 
     Raises:
         PathError: Another program has kept the lock for `LOCK_SECONDS`.
@@ -63,14 +63,14 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def write(path: Path, text: str) -> None:
-    """Replace a file as a whole: other programs read the old one or the new one.
+    """Replace a file as a whole: other programs see either the old one or the new one.
 
     Args:
-        path: The file; its directory is made.
-        text: All of it; lone surrogates are written as escapes.
+        path: The file; its directory is created.
+        text: The new content; lone surrogates are written as escapes.
 
     Raises:
-        PathError: It can't be written.
+        PathError: The file can't be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,15 +87,15 @@ CORRECT = "Correct the file; otherwise the next saving renames it and begins a n
 
 
 class TableFile:
-    """A file of JSON with one table: `{"presets": {...}}`.
+    """A JSON file with one table: `{"presets": {...}}`.
 
     Args:
         path: The file; it need not exist.
         table: Name of the table.
-        form: An entry, as a message shows it.
+        form: The form of an entry, for messages.
         what: The content, as the beginning of a sentence.
         fault: The sentence on an invalid entry, with `{name}`, `{path}` and `{error}`.
-        mend: What to do if the file can't be read, as a sentence.
+        mend: A sentence on what to do if the file can't be read.
     """
 
     def __init__(self, path: Path, table: str, form: str, what: str, fault: str, mend: str = CORRECT) -> None:
@@ -125,7 +125,7 @@ class TableFile:
         return values, tuple(problems)
 
     def _content(self) -> tuple[dict[str, Any], str]:
-        """All of the file, and a sentence if it can't be read."""
+        """The whole file, and a sentence if it can't be read."""
         try:
             content = json.loads(read_regular(self.path, TEXT_LIMIT).decode())
             if not isinstance(content, dict) or not isinstance(content.get(self._table, {}), dict):
@@ -141,10 +141,10 @@ class TableFile:
         """Replace the table; another window may have changed it meanwhile.
 
         Args:
-            edit: Makes the new table from the present one.
+            edit: Makes the new table from the current one.
 
         Returns:
-            A sentence on what became of a damaged file, with a space before it; empty for most.
+            A space and a sentence on the renamed file if it was damaged; else empty.
 
         Raises:
             PathError: The file can't be written.

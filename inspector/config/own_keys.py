@@ -21,16 +21,16 @@ from inspector.keys import FIXED, MOVING, names_of, shown, textual_name
 
 NAME = "keys.toml"
 LIMIT = 64 * 1024
-"""Bytes of the file at most: all actions with three keys each take 12 KiB."""
+"""Maximum bytes of the file: all actions with three keys each take 12 KiB."""
 _LONGEST = 60
 """Maximum number of characters of a name in a problem."""
 _SUGGESTED = 10
-"""Problems for which a similar name is looked for: each takes a millisecond."""
+"""Number of problems for which a similar name is suggested, since each search takes a millisecond."""
 RESERVED = {"ctrl+q": "quits everywhere", "ctrl+p": "opens the finder everywhere"}
 _PLAIN = FIXED | {"space", "backspace", "insert", "delete", *(f"f{number}" for number in range(1, 25))}
 _MODIFIED = MOVING | {"delete"}
 _ALIASES = frozenset("hijm[")
-"""Keys that with ctrl are backspace, tab, enter and escape to a terminal."""
+"""Keys that, with ctrl, are the same to a terminal as backspace, tab, enter and escape."""
 
 
 class OwnKeys(Struct, frozen=True):
@@ -43,20 +43,20 @@ class OwnKeys(Struct, frozen=True):
 
 
 Place = tuple[str, Mapping[str, str]]
-"""A place where actions apply together, as the end of a sentence, and their usual keys by their ids, as in `KEYS`."""
+"""A screen whose actions apply together, as the end of a sentence, and their default keys by id, as in `KEYS`."""
 
 
 def read(everywhere: Callable[[], Iterable[Place]], path: Path | None = None) -> OwnKeys:
     """Read the file; report its faults, and use what is valid.
 
     Args:
-        everywhere: Called for all actions if there is a file: it imports all that can be opened.
+        everywhere: Returns all actions; called only if there is a file, since it imports every screen.
         path: The file; None for `keys.toml` in the user's configuration directory. It need not exist.
     """
     path = path or places.config() / NAME
     try:
         content = read_regular(path, LIMIT).decode()
-        import tomllib  # not needed by those who have no such file
+        import tomllib  # imported only if there is a file
 
         entries = list(_entries(tomllib.loads(content)))
     except FileNotFoundError:
@@ -112,7 +112,7 @@ def _entries(content: Mapping[str, object], before: str = "") -> Iterator[tuple[
 
 
 def can_be_sent(key: str) -> bool:
-    """True if terminals send a key, as any of them does without extensions.
+    """True if every terminal can send a key without extensions.
 
     Args:
         key: As the user writes it.
@@ -129,7 +129,7 @@ def can_be_sent(key: str) -> bool:
 
 
 def _doubles(own: Mapping[str, tuple[str, ...]], places: Sequence[Place]) -> Iterator[tuple[str, str]]:
-    """Own keys that are those of another action: the id, the later one first, and the problem."""
+    """The ids of own keys that another action also has, the later entry first, each with the problem."""
     order = list(own)
     for where, actions in places:
         taken: dict[str, str] = {}
@@ -146,5 +146,5 @@ def _doubles(own: Mapping[str, tuple[str, ...]], places: Sequence[Place]) -> Ite
 
 
 def _causes(id: str, actions: Mapping[str, str]) -> list[str]:
-    """The actions whose own keys an action may have: itself, and those whose keys it takes over."""
+    """The actions whose own keys apply to an action: itself, and those that it takes its keys from."""
     return [id, *(key[1:] for key in actions[id].split() if key.startswith("@") and len(key) > 1)]

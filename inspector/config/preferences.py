@@ -1,4 +1,4 @@
-"""State that one start of the program leaves to the next, a JSON file each: the look of the screen, and breakpoints."""
+"""State that is kept between starts of the program, in a JSON file each: the look of the screen, and breakpoints."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from textual.app import App
 
 VIEWS = ("off", "borders", "ids", "bytes")
-"""Marks of the tokens' borders in the text, in the order in which a key goes through them."""
+"""Ways to mark the tokens in the text, in the order in which a key cycles through them."""
 SIZES = ("left", "below", "answer")
-"""Names of the sizes: `Preferences.sizes`."""
+"""Names in `Preferences.sizes`."""
 SHORT = {"dark": "textual-dark", "light": "textual-light"}
-"""Themes by the names that are typed."""
+"""Short names of themes that can be typed."""
 
 
 class Preferences(Struct, frozen=True):
-    """The look with which the screen begins."""
+    """The look of the screen at the start."""
 
     theme: str = ""
     """Name of the theme; empty for Textual's default."""
     metric: Annotated[str, Meta(pattern=rf"^({'|'.join(METRICS)})\Z")] = "surprisal"
     """Metric that colours text and steps: one of `scales.METRICS`."""
     pace: float | None = None
-    """Steps a second of a run, None for as fast as possible."""
+    """Steps per second of a run; None for as fast as possible."""
     alone: bool = False
-    """True if the text and the candidates are shown alone."""
+    """True if only the text and the candidates are shown."""
     sizes: Mapping[Annotated[str, Meta(pattern=rf"^({'|'.join(SIZES)})\Z")], int] = field(
         default_factory=dict
     )
@@ -52,7 +52,7 @@ Kind = TypeVar("Kind", Preferences, Breakpoints)
 
 
 class Stored(Struct, Generic[Kind], frozen=True):
-    """A file as it was read."""
+    """The content of a file."""
 
     values: Kind
     """The valid values of the file; the others are defaults."""
@@ -61,7 +61,7 @@ class Stored(Struct, Generic[Kind], frozen=True):
 
 
 class _Saved(Generic[Kind]):
-    """Keeps values from one start to the next.
+    """Keeps values between starts.
 
     Args:
         file: The file.
@@ -79,7 +79,7 @@ class _Saved(Generic[Kind]):
         return Stored(replace(self._defaults, **values), problems)
 
     def save(self, values: Kind) -> str:
-        """Keep values, replacing those before; defaults are not written.
+        """Save values, replacing the earlier ones; defaults are not written.
 
         Returns:
             A sentence on what became of a damaged file; empty for most.
@@ -134,17 +134,17 @@ def _breakpoint(name: str, value: Any) -> Any:
 
 
 class Remembered:
-    """Knows how the screen begins, and keeps how it is left.
+    """The look of the screen at the start, which saves the look at the end.
 
     Args:
-        given: The state that it begins with, and then nothing is kept; None for what was kept.
+        given: The look to start with, in which case nothing is saved; None for the saved one.
     """
 
     def __init__(self, given: Preferences | None = None) -> None:
         self._file = SavedPreferences() if given is None else None
         stored = self._file.read() if self._file is not None else Stored(given or Preferences())
         self.values = stored.values
-        """The state that the screen begins with."""
+        """The look that the screen starts with."""
         self.problems = stored.problems
         """Faults of the file, one sentence each."""
         self._theme = ""
@@ -154,8 +154,8 @@ class Remembered:
 
         Args:
             app: The application.
-            theme: Name of the theme, instead of the one that was kept; empty for that one.
-            pinned: Whether the environment names a theme.
+            theme: Name of the theme; empty for the saved one.
+            pinned: Whether the environment names a theme, which overrides the saved one.
 
         Raises:
             EngineError: There is no such theme.
@@ -169,14 +169,14 @@ class Remembered:
         self._theme = app.theme = name
 
     def keep(self, theme: str, left: Preferences) -> None:
-        """Write how the screen was left, if it differs from how it began.
+        """Save the look of the screen at the end, if it differs from the start.
 
         Args:
-            theme: The present one; kept only if it isn't the one that the screen began with.
-            left: All the rest.
+            theme: The current theme; saved only if it has changed.
+            left: The rest of the look.
         """
         left = replace(left, theme=theme if theme != self._theme else self.values.theme)
         if self._file is not None and left != self.values:
-            # the program ends: there is no place for an answer, and no work is lost
+            # the program ends: an error can't be shown, and no work is lost
             with suppress(EngineError):
                 self._file.save(left)

@@ -1,6 +1,7 @@
-"""Named sampling settings: five that come with the program, and the user's own in one JSON file.
+"""Named sampling settings (five come with the program, the user's own are in a JSON file), and the prompts of a batch
+with the settings of their lanes.
 
-Without Textual: the command line reads presets too, and a batch's prompts with the settings of their lanes.
+Doesn't import Textual, since the command line uses it too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from inspector import places
 from inspector.config.files import TableFile
 
 OUTSIDE = frozenset({"seed", "max_tokens", "stop", "candidates"})
-"""Settings that no preset touches unless its file names them: they don't shape a choice."""
+"""Settings that a preset changes only if its file names them, since they don't shape the distribution."""
 SHIPPED: Mapping[str, Mapping[str, Any]] = {
     "greedy": {"temp": 0.0},
     "precise": {"temp": 0.3, "top_p": 0.9},
@@ -34,7 +35,7 @@ _DEFAULTS = Settings()
 _UNNAMED: Mapping[str, Any] = {
     field.name: getattr(_DEFAULTS, field.name) for field in FIELDS if field.name not in OUTSIDE
 }
-"""The defaults, which a preset sets without naming them."""
+"""The defaults of the other settings, which a preset sets unless it names a value."""
 _NUMBERS = {"float": (int, float), "int": (int,)}
 
 
@@ -50,11 +51,11 @@ class Presets:
         fault = "Preset {name!r} in {path} is not used: {error}"
         self._file = TableFile(self.path, "presets", "NAME: {SETTING: VALUE}", "The presets", fault)
         self._seen: tuple[int, ...] = ()
-        """Inode, time of change and size of the file that was read, by which another is recognized."""
+        """Inode, time of change and size of the file when it was read, to recognize a new one."""
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the file, unless it was read already: another window may have saved meanwhile."""
+        """Read the file if it has changed: another window may have saved meanwhile."""
         try:
             there = self.path.stat()
             seen: tuple[int, ...] = there.st_ino, there.st_ctime_ns, there.st_size
@@ -62,7 +63,7 @@ class Presets:
             seen = (error.errno or 0,)
         if seen == self._seen:
             return
-        self._seen = seen  # of before it is read: what is written meanwhile is read the next time
+        self._seen = seen  # from before reading: changes during it are read the next time
         own, self.problems = self._file.read(lambda name, values: (checked_name(name), read(values)))
         self._own: dict[str, Mapping[str, Any]] = dict(own.values())
         self._all = {**SHIPPED, **self._own}
@@ -77,7 +78,7 @@ class Presets:
         """The settings that a preset names.
 
         Raises:
-            EngineError: There is no such preset; with those that there are.
+            EngineError: There is no such preset; the error lists those that exist.
         """
         values = self._all.get(name)
         if values is None:
@@ -86,7 +87,7 @@ class Presets:
         return values
 
     def apply(self, name: str, settings: Settings) -> Settings:
-        """Settings with a preset in them; what no preset touches stays.
+        """Settings with a preset applied; those that no preset changes stay.
 
         Raises:
             EngineError: There is no such preset.
@@ -94,18 +95,18 @@ class Presets:
         return replace(settings, **{**_UNNAMED, **self.values(name)})
 
     def matching(self, settings: Settings) -> str:
-        """The first preset that would change nothing in settings; empty if there is none."""
+        """The first preset that wouldn't change the settings; empty if there is none."""
         return next((name for name in self.names if self.apply(name, settings) == settings), "")
 
     def save(self, name: str, settings: Settings) -> str:
-        """Keep settings under a name, replacing what was there.
+        """Save settings under a name, replacing a preset with that name.
 
         Args:
             name: 1 to 40 characters.
             settings: The settings; those of `OUTSIDE` are left out.
 
         Returns:
-            A sentence for the user: where it was kept, and what became of a damaged file.
+            A sentence for the user: where the preset was saved, and whether a damaged file was renamed.
 
         Raises:
             EngineError: The name is invalid, or the file can't be written.
@@ -123,13 +124,13 @@ class Presets:
         return f"Saved as {name} in {self.path}.{moved}"
 
     def delete(self, name: str) -> str:
-        """Take one of the user's own presets out of the file.
+        """Delete one of the user's own presets.
 
         Returns:
             A sentence for the user.
 
         Raises:
-            EngineError: It is none of them, or the file can't be written.
+            EngineError: It isn't the user's own, or the file can't be written.
         """
         self.refresh()
         if not self.is_own(name):
@@ -146,7 +147,7 @@ def checked_name(name: str) -> str:
     """A name without spaces at its edges.
 
     Raises:
-        EngineError: It is empty, too long, or holds what can't be typed.
+        EngineError: It is empty, too long, or has characters that aren't printable.
     """
     name = name.strip()
     if not name or len(name) > LONGEST_NAME or not name.isprintable():
@@ -158,7 +159,7 @@ def checked_name(name: str) -> str:
 
 
 def preset_values(settings: Settings) -> dict[str, Any]:
-    """Settings as a preset holds them: those that are not at their default, numbers as numbers."""
+    """Settings in the form of a preset: those that differ from the defaults, numbers as numbers."""
     values: dict[str, Any] = {}
     for field in FIELDS:
         value = getattr(settings, field.name)
@@ -192,10 +193,10 @@ def _value(name: str, value: object) -> Any:
     return float(value) if field.kind == "float" else value
 
 
-# ---- a batch's prompts as lines: a text each, or an object of a prompt and its lane's settings ----
+# ---- a batch's prompts as lines: each a text, or an object with a prompt and its lane's settings ----
 
 OWN = ("prompt", "system")
-"""Names in an object that are no settings."""
+"""Names in an object that aren't settings."""
 FORM = '{"prompt": "...", "seed": 1, "temp": 0.7}'
 
 
@@ -205,12 +206,12 @@ def lanes(lines: Sequence[str], like: LanePrompt, settings: Settings) -> tuple[L
     A line is an object if it is JSON and has a prompt; any other line is a prompt itself, with its braces.
 
     Args:
-        lines: None of them empty.
+        lines: The lines, none of them empty.
         like: Defaults for the prompts.
-        settings: Settings that those of a line are put into.
+        settings: Defaults for the settings of a line that has any.
 
     Raises:
-        PromptError: An object names an unknown setting, or an invalid value; with the prompt's number.
+        PromptError: An object has an unknown setting or an invalid value; the error names the prompt's number.
     """
     prompts = []
     for number, line in enumerate(lines, 1):

@@ -1,1 +1,1 @@
-"""Sessions as files: written as they happen, listed and found again."""
+"""Session files: written during a session, listed and found again."""

@@ -1,7 +1,7 @@
-"""The record of the running session: all entries in memory, and in a file as they happen.
+"""The recording of the running session: all entries in memory, and in a file as they come.
 
-A session's file is created with its first prompt, and written by a thread of its own, so that no frame waits for a
-disk. A failure is reported once, and the session continues: it can be saved elsewhere from memory.
+A session's file is created with its first prompt and written by its own thread, so that no frame waits for the disk. A
+failure is reported once, and the session continues: it can be saved elsewhere from memory.
 """
 
 from __future__ import annotations
@@ -24,19 +24,18 @@ from inspector.keys import key_for
 from inspector.recordings import sessions
 
 _WORTH_A_FILE = (protocol.Step, protocol.BeamStep, protocol.Marked, protocol.Deleted)
-"""Entries without which a session is a prompt and nothing else, unless it has a view of the model's inside: it leaves
-no file."""
+"""A session without any of these entries, and without a view of the model's internals, leaves no file."""
 
 
 class Recorder:
-    """Keeps one session.
+    """Records one session.
 
     Args:
-        directory: Directory of its file; None keeps it in memory alone.
+        directory: Directory of its file; None to keep it only in memory.
         program: Returns name and version of the program; called when something is written.
-        load: Returns the load settings of the present model.
+        load: Returns the load settings of the current model.
         settings: Returns the sampler's settings in force.
-        announce: Shows a notice: its text, printable, its title and its severity.
+        announce: Shows a notification with a printable text, a title and a severity.
     """
 
     def __init__(
@@ -52,15 +51,15 @@ class Recorder:
         self.program = program
         self.journal: Journal | None = None
         self.saved: Path | None = None
-        """The file of the session that was closed last; None if it left no file."""
+        """The file of the last closed session; None if it left no file."""
         self.notice = ""
-        """Reason that `saved` is another file than before; empty if it is not."""
+        """Why `saved` is a different file from before; empty if it isn't."""
         self.holding = False
-        """True while a recording is replayed: nothing is kept."""
+        """True while a recording is replayed and nothing is recorded."""
         self.directory, self._announce = directory, announce
         self._load, self._settings = load, settings
         self._in_force: Settings | None = None
-        """The settings kept last for the present model."""
+        """The settings last recorded for the current model."""
         self._began = time.monotonic()
         self._made = self._worth = False
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
@@ -68,13 +67,13 @@ class Recorder:
 
     @property
     def path(self) -> Path | None:
-        """The session's file; None if there is none (yet, or any more)."""
+        """The session's file; None if there is none yet, or none any more."""
         return self.journal.path if self.journal is not None else None
 
     # ---- records ----------------------------------------------------------------------------
 
     def receive(self, record: Record) -> None:
-        """Keep one record, after the screen received it; returns at once."""
+        """Record one record, after the screen received it; returns at once."""
         if self.holding or not worth_keeping(record):
             return
         kept: list[Record | Settings | LoadSettings] = [record]
@@ -97,7 +96,7 @@ class Recorder:
             self._begin()
 
     def _set_aside(self) -> None:
-        """Another model is loaded: close the file of the session before it, if there is one to go back to."""
+        """Close the file of the session with the previous model, if it is worth keeping."""
         if self.journal is None or not self._worth:
             return
         self.close()
@@ -121,7 +120,7 @@ class Recorder:
                 ).start()
 
     def _copied(self, directory: Path) -> Journal:
-        """A new file with all entries; another program may take the same name in the same second."""
+        """Create a new file with all entries; retried if another program takes the name in the same second."""
         journal = None
         while journal is None:
             path = sessions.new_path(directory, self._load().model)
@@ -135,11 +134,11 @@ class Recorder:
         return journal
 
     def go_on(self, entries: Sequence[Entry], read: RecordingReader | None) -> None:
-        """Continue a session that was recorded.
+        """Continue a recorded session.
 
         Args:
             entries: The entries so far.
-            read: Has read the file with these entries, to append to; None creates a new one with them.
+            read: The reader that read these entries, to append to its file; None to create a new file.
         """
         self.entries = list(entries)
         self._began = time.monotonic() - (entries[-1].at if entries else 0.0)
@@ -153,20 +152,20 @@ class Recorder:
             self.journal = Journal.resume(read, self.program())
 
     def rest(self) -> None:
-        """Keep nothing until `go_on`: a recording is shown."""
+        """Stop recording until `go_on`, while a recording is shown."""
         self.close()
         if self.notice:
             self._warn(f"{self.notice} The session is saved to {self.saved} instead.")
         self.entries, self.holding, self._made, self._worth = [], True, False, False
 
     def settled(self) -> Path:
-        """Write all of the session to its file, also without any token; to a temporary one if it has none.
+        """Write the whole session to its file, or to a temporary one if it has none, and return the path.
 
         Raises:
-            RecordingError: It can't be written.
+            RecordingError: The file can't be written.
         """
         self._worth = True
-        for _ in range(2):  # the second time the file that replaced a changed one
+        for _ in range(2):  # twice: the first flush may replace a changed file by a new one
             with self._reporting():
                 if self.journal is not None:
                     self.journal.flush()
@@ -179,7 +178,7 @@ class Recorder:
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
-        """Report an error of the file, and continue in another or without one."""
+        """Report an error of the file, and continue with a new file or without one."""
         try:
             yield
         except RecordingError as failed:
@@ -199,11 +198,11 @@ class Recorder:
         self._announce(visible(text), title, "warning")
 
     def close(self) -> None:
-        """Write the rest and close the file; one with nothing in it but a prompt is removed."""
+        """Write the rest and close the file; one that isn't worth keeping is removed."""
         journal, self.journal, self.notice = self.journal, None, ""
         if journal is None:
             return
-        with suppress(RecordingError, OSError):  # the screen is gone: an error can't be shown
+        with suppress(RecordingError, OSError):  # the screen is closed: an error can't be shown
             try:
                 journal.close()
             except RecordingChanged as error:
@@ -219,7 +218,7 @@ class Recorder:
 
 
 UNFIT = (LookupError, ValueError, TypeError, AttributeError, AssertionError, StopIteration)
-"""Exceptions of the views of a timeline when records contradict each other."""
+"""Exceptions that views of a timeline raise when records contradict each other."""
 
 
 def unfit(number: int, value: object, error: Exception) -> RecordingError:

@@ -1,8 +1,8 @@
-"""The user's sessions, one file each in the state directory: their list, their names, and the removal of old ones.
+"""The user's sessions, one file each in the state directory: listing, names, and the removal of old ones.
 
 The last 50 are kept, within 500 MiB; the oldest are removed first. A session with a mark (a name, a bookmark, a note, a
-caption), one that runs, and one whose file was renamed are never removed. Without Textual: the command line lists
-sessions too.
+caption), one that runs, and one with a renamed file are never removed. Doesn't import Textual, since the command line
+uses it too.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ MOST_NAMED = 3
 """Maximum number of similar names in a message."""
 ENDING = ".trace"
 RECENT, PEEKED = 20, 10
-"""Number of sessions whose models are recent, and of the entries of each in which its model is looked for."""
+"""Number of last sessions that `recent_models` reads, and number of entries read of each."""
 _OWN = r"\d{8}-\d{6}-.*\.trace"
-"""Names that the program gave."""
+"""Pattern of the names that the program gives."""
 _BLOCK = 2**20
 _STEP, _MARK = b"\xa5event\xa4Step", b"\xa5event\xa6Marked"
 
@@ -44,7 +44,7 @@ def folder() -> Path:
 
 
 def new_path(directory: Path, model: str, now: datetime | None = None) -> Path:
-    """A path for a session that begins now, which no file has yet.
+    """An unused path for a new session.
 
     Args:
         directory: Directory of the sessions.
@@ -70,13 +70,12 @@ class SavedSession(Struct, frozen=True):
     changed: float
     """Time of the last write, in seconds since 1970."""
     size: int
-    """Bytes of its file."""
     peek: Peek | None
     """Contents of its first entries; None if they can't be read."""
     tokens: int
     """Number of steps."""
     made: str = ""
-    """Interventions and the like with which some of its tokens were made; printable."""
+    """Conditions such as interventions under which some tokens were made; printable."""
     problem: str = ""
     """Reason that it can't be read; otherwise empty."""
 
@@ -92,16 +91,16 @@ def name_of(path: Path) -> str:
 
 
 def saved_sessions(directory: Path | None = None) -> list[SavedSession]:
-    """Every session, the one last written to first. Reads all files: a moment for hundreds of MiB."""
+    """All sessions, the one last written to first. Reads every file, which takes a moment for hundreds of MiB."""
     return [_look(path, changed) for changed, path in _newest(directory or folder())]
 
 
 def session_peeks(most: int | None = None, entries: int = 50) -> Iterator[tuple[Path, float, Peek]]:
-    """The sessions that can be read, the one last written to first: path, time of the last write, first entries.
+    """The readable sessions, the one last written to first: path, time of the last write, first entries.
 
     Args:
         most: Maximum number of sessions; None for all.
-        entries: Number of entries of each that are read.
+        entries: Number of entries to read of each.
     """
     for changed, path in _newest(folder())[:most]:
         with suppress(RecordingError, OSError):
@@ -125,7 +124,7 @@ def _newest(directory: Path) -> list[tuple[float, Path]]:
 def _changed(path: Path) -> float:
     try:
         return path.stat().st_mtime
-    except OSError:  # it went meanwhile
+    except OSError:  # it was removed meanwhile
         return 0.0
 
 
@@ -141,10 +140,10 @@ def _look(path: Path, changed: float) -> SavedSession:
 
 
 def made_with(path: Path) -> str:
-    """Conditions of a session that change how its tokens are made, at any time of it; its steps are not read.
+    """All conditions under which tokens of a session may have been made; its steps are not read.
 
     Raises:
-        RecordingError: It can't be read.
+        RecordingError: The file can't be read.
     """
     from inspector.state.conditions import TextCondition, draft, grammar, held, order  # not needed for --help
 
@@ -162,7 +161,7 @@ def made_with(path: Path) -> str:
 
 
 def count(path: Path, begin: bytes) -> int:
-    """Number of times that some bytes occur in a file."""
+    """Number of occurrences of some bytes in a file."""
     total, kept = 0, b""
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
@@ -172,16 +171,16 @@ def count(path: Path, begin: bytes) -> int:
 
 
 def find(name: str, directory: Path | None = None, growing: bool = False) -> Path:
-    """The file that a name refers to: the one way in which `--resume`, `replay` and `export` take names.
+    """The file that a name refers to, for `--resume`, `replay` and `export` alike.
 
     Args:
-        name: A path, or the name of a session in the state directory, or the beginning of just one such name; empty for
-            the last session.
-        directory: Directory of the sessions; None for their usual place.
-        growing: Whether the last session is that of a running program.
+        name: A path, the name of a session in the state directory, or the unambiguous beginning of one; empty for the
+            last session.
+        directory: Directory of the sessions; None for the default.
+        growing: Whether an empty name means the last session of a running program, instead of the last one not in use.
 
     Raises:
-        EngineError: There is none, or several names begin so; with similar names.
+        EngineError: There is no such session, or several names begin so; the error lists similar names.
     """
     directory = directory or folder()
     if not name:
@@ -216,7 +215,7 @@ def names(directory: Path | None = None) -> list[str]:
 
 
 def _last(directory: Path, growing: bool) -> Path:
-    """The session last written to, of those that no other program has, or of those that one has."""
+    """The session last written to, among those that another program is running, or among all others."""
     newest = [path for _, path in _newest(directory)]
     path = next((path for path in newest if in_use(path) == growing), None)
     if path is not None:
@@ -233,9 +232,9 @@ def _last(directory: Path, growing: bool) -> Path:
 
 
 def prune(directory: Path, most: int = MOST, most_bytes: int = MOST_BYTES) -> list[Path]:
-    """Remove the oldest sessions beyond those that are kept, and return them.
+    """Remove the oldest sessions over the limits, and return their paths.
 
-    A session that doesn't fit takes no room from older ones.
+    A session that is too large doesn't count against the limit of older ones.
     """
     removed, used = [], 0
     for number, (_, path) in enumerate(_newest(directory), 1):

@@ -1,1 +1,1 @@
-"""Servers of models: what they were asked and what they answered, recorded and opened."""
+"""Recorded requests to model servers, and their replies."""

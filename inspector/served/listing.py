@@ -1,4 +1,4 @@
-"""Requests of a file as lines and as values: the request, and its reply as it came or as it was computed again."""
+"""Requests of a file as lines and as values: the request, and its reply as it came or as computed again."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from inspector.served.replies import Exchange, read_reply
 from inspector.served.rescoring import SOURCES, VERDICTS, Rescored, ServedStep, Source, Verdict
 
 _WORDS = 48
-"""Cells of a request's own words in a line."""
+"""Maximum width of a request's own words in a line, in cells."""
 
 
 def asked(exchange: Exchange) -> tuple[str, str]:
-    """The last words that a request asks with, in one line, and its kind."""
+    """The last user message or the prompt of a request on one line, and the request's kind."""
     body = exchange.body
     if not isinstance(body, dict):
         return "", "reply"
@@ -46,21 +46,21 @@ def outcome(exchange: Exchange) -> str:
 
 
 def listed_row(exchange: Exchange) -> tuple[str, ...]:
-    """A request and its reply in the list: number, time, kind, reply, and what is asked."""
+    """A row of the list of requests: number, time, kind, outcome, and what is asked."""
     words, kind = asked(exchange)
     when = datetime.fromtimestamp(exchange.at).strftime("%H:%M:%S") if exchange.at else ""
     return str(exchange.number), when, kind, outcome(exchange), truncate(visible(words), _WORDS)
 
 
 class ListedRequest(Struct, frozen=True, tag_field="event"):
-    """A recorded request, and its reply in a few figures."""
+    """A recorded request with a few figures of its reply."""
 
     number: int
     at: float
     kind: str
     asked: str
     tokens: int | None
-    """Tokens of the reply, by its own count."""
+    """Number of tokens of the reply, as the server counted them."""
     error: str | None
 
 
@@ -132,7 +132,7 @@ def token_line(each: ServedStep) -> str:
 
 
 class CheckedToken(Struct, frozen=True):
-    """A token of a reply, and its logprob as the server named it and as it is computed."""
+    """A token of a reply, with its logprob from the server and as computed here."""
 
     id: int
     text: str
@@ -173,7 +173,7 @@ def checked_reply(exchange: Exchange, result: Rescored | None, why: str) -> Chec
 
 
 def sums(results: Sequence[Rescored], count: int) -> str:
-    """The sums over all replies of a recording, as lines of text."""
+    """The totals over all replies of a recording, as lines of text."""
     known = [each for each in results if each.source is not None]
     steps = [step for each in known for step in each.steps]
     differing = sum(not each.same_text for each in known)

@@ -1,7 +1,7 @@
 """Files of requests and replies: a HAR file, the body of a request, a reply alone, or both in one object.
 
-HAR (HTTP Archive 1.2) is written by mitmdump, browsers and other proxies. Of an entry the method, the time, the status
-and the two bodies are read, and nothing else: headers, cookies and URLs contain keys.
+HAR (HTTP Archive 1.2) is written by mitmdump, browsers and other proxies. Of an entry only the method, the time, the
+status and the two bodies are read, since headers, cookies and URLs contain keys.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from inspector.served.replies import Exchange, Reply, ServedReply, events_of, js
 from inspector.served.requests import ServedRequest, asks_for_text, parsed_json, served_request
 
 MOST_BYTES = 256 * MIB
-"""Largest file that is read."""
+"""Size of the largest file that is read."""
 _LATEST = 2**32
 """Latest time that can be shown, in seconds since 1970: in the year 2106."""
 _REPLY = (
     "choices", "content", "completion_probabilities", "generated_text", "meta_info", "response", "message", "error",
 )  # fmt: skip
-"""Fields of which a reply has at least one, in any of the forms that `inspector.served.replies` knows."""
+"""A reply has at least one of these fields, in any of the forms that `inspector.served.replies` knows."""
 KINDS = "Give a HAR file, the body of a request, or a reply with logprobs."
 NOT_WHOLE = "mitmdump writes its file when it is stopped: copy it then, or record again."
 ASK = "Record a client's requests to a server of models, such as POST /v1/chat/completions."
@@ -40,7 +40,7 @@ class ServedFile(Struct, frozen=True):
     """A file of requests."""
 
     name: str
-    """Its path, as it was typed."""
+    """Its path as typed."""
     exchanges: tuple[Exchange, ...]
 
 
@@ -57,7 +57,7 @@ def opened_request(file: ServedFile, exchange: Exchange) -> OpenedRequest:
     """Read a request and its reply.
 
     Raises:
-        PromptError: It is no request for text.
+        PromptError: It isn't a request for text.
     """
     reply = replies.read_reply(exchange.reply) if exchange.reply is not None else None
     request = served_request(exchange.body, f"Request {exchange.number}", reply is None or reply.by_mlx_lm)
@@ -70,10 +70,10 @@ def exchanges_of(path: str) -> list[Exchange]:
     """Read the requests for text of a file, in the order in which they came, with their replies.
 
     Returns:
-        At least one; of a reply alone the request is None.
+        At least one exchange; its request is None if the file has only a reply.
 
     Raises:
-        EngineError: The file can't be read, or has neither.
+        EngineError: The file can't be read, or has neither a request nor a reply.
     """
     name = shorter(path)
     try:
@@ -90,7 +90,7 @@ def exchanges_of(path: str) -> list[Exchange]:
 
 
 def _exchanges(name: str, text: str) -> Iterator[Exchange]:
-    """The exchanges of a file: HAR, one JSON value, one in each line, or the events of a stream."""
+    """The exchanges of a file: HAR, one JSON value, one value per line, or the events of a stream."""
     if events := events_of(text):
         yield Exchange(1, 0.0, None, Reply(200, False, None, events))
         return
@@ -111,7 +111,7 @@ def _exchanges(name: str, text: str) -> Iterator[Exchange]:
 
 
 def _streams(values: Iterable[Any]) -> Iterator[list[Mapping[str, Any]]]:
-    """The objects among some values, each alone, except that the parts of a stream come together."""
+    """The objects among some values: the parts of a stream as one list, every other object as its own list."""
     run: list[Mapping[str, Any]] = []
     for value in values:
         if not isinstance(value, dict):
@@ -138,7 +138,7 @@ def _continues(part: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
 
 
 def _of_object(value: Mapping[str, Any], number: int) -> Exchange | None:
-    """The exchange of a JSON object; None if it holds none."""
+    """The exchange in a JSON object; None if there is none."""
     body = value.get("request", value.get("body"))
     if isinstance(body, dict) or "custom_id" in value:
         reply = _answer(value.get("response", value.get("reply")), value.get("error"))
@@ -149,7 +149,7 @@ def _of_object(value: Mapping[str, Any], number: int) -> Exchange | None:
 
 
 def _answer(reply: Any, error: Any) -> Reply | None:
-    """The reply of an object, also of a line of a batch, which has a status and an error; None without any."""
+    """The reply in an object, which for a line of a batch has a status and an error; None if there is none."""
     if error and not reply:
         return replies.reply_with({"error": error}, 0)
     if isinstance(reply, str):
@@ -167,7 +167,7 @@ def _har_exchanges(name: str, log: Any) -> list[Exchange]:
     """The requests for text of a HAR file with their replies, numbered by their entries.
 
     Raises:
-        PromptError: There is none, or an entry is damaged.
+        PromptError: There is no request for text, or an entry is damaged.
     """
     entries = log.get("entries") if isinstance(log, dict) else None
     if not isinstance(entries, list):
@@ -212,10 +212,10 @@ def _part(where: str, whole: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _text(part: Mapping[str, Any]) -> tuple[str, bool]:
-    """The text of a body, empty if missing, and True if it broke off.
+    """The text of a body, empty if missing, and whether it broke off.
 
     Raises:
-        ValueError: It is not a text.
+        ValueError: It isn't a text.
     """
     text, kind = part.get("text"), part.get("mimeType")
     if not isinstance(text, str | None):
@@ -231,14 +231,14 @@ def _text(part: Mapping[str, Any]) -> tuple[str, bool]:
             raise ValueError("it is not valid base64") from None
         return raw.decode("utf-8", "replace"), over > 0
     if not re.search("json|charset", kind if isinstance(kind, str) else "", re.IGNORECASE):
-        # mitmproxy 11 takes for Latin-1 what names no charset; servers of models write UTF-8
+        # mitmproxy 11 reads a body without a charset as Latin-1; model servers write UTF-8
         with suppress(UnicodeError):
             text = text.encode("latin-1").decode()
     return text, False
 
 
 def _reply(status: Any, content: Mapping[str, Any]) -> Reply | None:
-    """The reply in a response; None if nothing was answered.
+    """The reply in a response; None if there was no answer.
 
     Raises:
         ValueError: It can't be read.

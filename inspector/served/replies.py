@@ -1,7 +1,7 @@
-"""Requests to servers, and their replies in the forms in which they write them: texts, tokens and their logprobs.
+"""Requests to servers, and their replies in the forms of different servers: texts, tokens and logprobs.
 
 Known forms: OpenAI's chat and completions, whole and streamed, which mlx_lm.server, vLLM and llama.cpp write too;
-llama.cpp's own, SGLang's, TGI's and ollama's. Standard library alone.
+llama.cpp's own, SGLang's, TGI's and ollama's. Of third-party packages only msgspec is used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Reply(Struct, frozen=True):
     cut: bool
     """True if it broke off."""
     body: Any
-    """A JSON value, or else the text; None for a stream."""
+    """A JSON value, or the text if it isn't JSON; None for a stream."""
     events: tuple[Any, ...]
     """Events of the stream: each a JSON value or a text such as `[DONE]`."""
 
@@ -44,14 +44,14 @@ class Exchange(Struct, frozen=True):
     """The request as a JSON value; None if only the reply is known."""
     reply: Reply | None
     note: str = ""
-    """Reason that there is a reply that can't be read; otherwise empty."""
+    """Why the reply can't be read; empty if it can."""
 
 
 def json_of(text: str) -> Any:
     """Parse JSON.
 
     Raises:
-        ValueError: The text is not JSON, or too deep to be worked with.
+        ValueError: The text isn't JSON, or is nested too deeply.
     """
     try:
         return json.loads(text.removeprefix("\ufeff"))
@@ -60,14 +60,14 @@ def json_of(text: str) -> Any:
 
 
 def json_lines(text: str) -> Iterator[Any]:
-    """The values of the lines of a text that are JSON."""
+    """The values of all lines of a text that are JSON."""
     for line in text.split("\n"):
         with suppress(ValueError):
             yield json_of(line)
 
 
 def reply_with(value: Any, status: int = 200, cut: bool = False) -> Reply:
-    """Make a reply of its JSON value; a list holds the parts of a stream."""
+    """Make a reply from its JSON value; a list contains the parts of a stream."""
     if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
         return Reply(status, cut, None, tuple(value))
     return Reply(status, cut, value, ())
@@ -82,7 +82,7 @@ def events_of(text: str) -> tuple[Any, ...]:
 # ---- a reply, read ------------------------------------------------------------------------------
 
 UNKNOWN = -9000.0
-"""Upper bound of what vLLM and OpenAI write for an unknown logprob (-9999)."""
+"""Logprobs up to this bound are unknown: vLLM and OpenAI write -9999."""
 _MLX_LM = r"\d+\.\d+\.\d+\S*-\d+\.\d+\.\d+\S*-"
 """Beginning of mlx_lm.server's `system_fingerprint`: its own version, and MLX's."""
 _ALPHABET = alphabet()
@@ -119,14 +119,14 @@ class ServedReply(Struct, frozen=True):
     reasoning: str = ""
     """The thinking, if the server sent it separately."""
     calls: tuple[str, ...] = ()
-    """Calls of tools, each `name(arguments)`."""
+    """Tool calls, each `name(arguments)`."""
     tokens: tuple[ServedToken, ...] = ()
     finish: str = ""
     """Its `finish_reason`; empty if it has none."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
-    """Tokens of the prompt that the server had in its KV cache."""
+    """Number of the prompt's tokens that the server had in its KV cache."""
     error: str = ""
     """The reason of a refusal, in the server's own words."""
     cut: bool = False
@@ -143,14 +143,14 @@ class ServedReply(Struct, frozen=True):
 
     @property
     def by_mlx_lm(self) -> bool:
-        """True for mlx_lm.server's."""
+        """True for a reply of mlx_lm.server."""
         return self.form.startswith("mlx_lm")
 
     @property
     def exact_ids(self) -> tuple[int, ...]:
         """The ids of its tokens; empty unless it names all of them correctly.
 
-        With `top_logprobs` mlx_lm.server 0.32.2 names one of the list instead of the token.
+        With `top_logprobs`, mlx_lm.server 0.32.2 names one of the alternatives instead of the token.
         """
         ids = [each.id for each in self.tokens]
         if (self.by_mlx_lm and any(each.top for each in self.tokens)) or None in ids:
@@ -159,7 +159,7 @@ class ServedReply(Struct, frozen=True):
 
 
 def read_reply(reply: Reply) -> ServedReply:
-    """Read a reply in any of the known forms; nothing is made up for what is unknown."""
+    """Read a reply in any of the known forms; unknown values stay unknown."""
     bodies = [each for each in reply.events or (reply.body,) if isinstance(each, dict)]
     numbers = [_index(choice) for body in bodies for choice in _dicts(body.get("choices"))]
     first = min(numbers, default=0)
@@ -170,14 +170,14 @@ def read_reply(reply: Reply) -> ServedReply:
         text=_mended(read.text), reasoning=_mended(read.reasoning), calls=tuple(map(_mended, read.calls)),
     )  # fmt: skip
     if read.choices > 1:
-        read = replace(read, completion_tokens=None)  # of all of them together
+        read = replace(read, completion_tokens=None)  # it counts all choices together
     if any(each.raw is None and each.id is None for each in read.tokens):
-        return replace(read, tokens=())  # of a form that isn't known
+        return replace(read, tokens=())  # in an unknown form
     return read if read.by_mlx_lm else _as_text(read)
 
 
 def _mended(text: str) -> str:
-    """A text without halves of characters, which JSON can have and UTF-8 can't: pairs are joined, others replaced."""
+    """A text without surrogates, which JSON can have and UTF-8 can't: pairs are joined, lone ones replaced."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -204,7 +204,7 @@ def _error(body: Any) -> str | None:
 
 
 class Form(Struct, frozen=True):
-    """The places of a reply's parts in the form of one kind of server: names with dots between them."""
+    """The paths of a reply's parts in the JSON of one kind of server: names with dots between them."""
 
     name: str
     text: str = ""
@@ -229,7 +229,7 @@ _OLLAMA_GENERATE = replace(_OLLAMA, text="response")
 
 
 def _read(body: Mapping[str, Any], first: int) -> ServedReply:
-    """Read a reply, or a part of a stream, by its form; nothing of an unknown one.
+    """Read a reply, or a part of a stream, by its form; an unknown form gives an empty reply.
 
     Args:
         body: The JSON object.
@@ -269,7 +269,7 @@ def _read(body: Mapping[str, Any], first: int) -> ServedReply:
 
 
 def _entry(value: Any) -> Mapping[str, Any]:
-    """An entry of a list of logprobs as an object; empty for what is none."""
+    """An entry of a list of logprobs as an object; empty if it isn't an entry."""
     match value:
         case list():  # SGLang
             return dict(zip(("logprob", "id", "token"), value, strict=False))
@@ -354,7 +354,7 @@ def _joined(parts: Sequence[ServedReply]) -> ServedReply:
 
 
 def _at(value: Any, path: str) -> Any:
-    """The value at some names with dots between them; None if there is none."""
+    """The value at a path of names with dots between them; None if there is none."""
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return value
@@ -407,7 +407,7 @@ def _raw(entry: Mapping[str, Any], pieces: str | None) -> bytes | None:
     names = (entry.get(name) for name in ("token", "text", "tok_str", "decoded_token"))
     text = next((each for each in names if isinstance(each, str)), None)
     if text is not None and text.startswith("token_id:"):
-        return None  # vLLM; `bytes` are then those of these words
+        return None  # vLLM; `bytes` then spell this placeholder
     given = entry.get("bytes")
     if isinstance(given, list) and all(isinstance(each, int) and 0 <= each < 256 for each in given):
         return bytes(given)
@@ -429,14 +429,14 @@ def _logprob(entry: Mapping[str, Any]) -> float | None:
 
 
 def _pieces_of(listed: Sequence[Mapping[str, Any]]) -> str:
-    """The spelling of mlx_lm.server's `token`, which is the vocabulary's piece: with sentencepiece's bar or in GPT-2's
+    """How mlx_lm.server spells `token`, which is the vocabulary's piece: with sentencepiece's bar or in GPT-2's
     alphabet."""
     entries = [one for each in listed for one in (each, *_dicts(each.get("top_logprobs")))]
     return "sentencepiece" if any("▁" in str(each.get("token", "")) for each in entries) else "bytes"
 
 
 def _as_text(read: ServedReply) -> ServedReply:
-    """A reply whose tokens are the vocabulary's pieces, as vLLM may name them, with the bytes that these stand for."""
+    """A reply with the bytes of its tokens, if it names the vocabulary's pieces instead, as vLLM may do."""
     for pieces in ("bytes", "sentencepiece") if read.tokens and not spells(read) else ():
         tried = replace(read, tokens=tuple(_of_pieces(each, pieces) for each in read.tokens))
         if spells(tried):
@@ -464,8 +464,8 @@ def _of_piece(piece: str, pieces: str) -> bytes:
 _MOST_BYTES = 16
 """Maximum size of an unknown token."""
 _STATES = 32
-"""Maximum number of spellings of the text so far that are followed, those with the fewest unknown tokens first: of 963
-tokens of mlx_lm.server 32 and 128 find 838 that are those of the tokenizer's own cut, 8 find 774."""
+"""Maximum number of spellings of the text so far that are followed, those with the fewest unknown tokens first: for 963
+tokens of mlx_lm.server, 32 and 128 find 838 of the tokenizer's own, 8 find 774."""
 _MOST_REPAIRED, _MOST_FORMS = 8192, 32
 """Maximum numbers of tokens of a reply, and of alternatives of each, that are tried."""
 _MARK = rb"<[^<>]{1,40}>"
@@ -478,9 +478,9 @@ def spelled(tokens: Sequence[ServedToken]) -> bytes:
 
 
 def spells(reply: ServedReply) -> bool:
-    """Tell whether the tokens that a reply names spell its text: then they are the ones that were served.
+    """True if the tokens that a reply names spell its text: then they are the ones that were served.
 
-    White space at the ends, and special tokens, which no text has, make no difference.
+    White space, and special tokens, which no text has, make no difference.
     """
     made = re.sub(_MARK, b"", spelled(reply.tokens)).decode("utf-8", "replace")
     return "".join(made.split()) == "".join((reply.reasoning + reply.text).split())
@@ -494,12 +494,12 @@ before its last token, and that token; None for an unknown one."""
 def repaired(reply: ServedReply) -> tuple[ServedToken, ...]:
     """Find the tokens of a reply by its text and its lists, if it names others than were served.
 
-    At each place the served token is one of its list whose bytes continue the text, or, drawn from beyond the list,
-    some bytes of the text. Of all spellings of the text the one with the fewest unknown tokens is taken, then the most
-    probable one.
+    At each place the served token is an alternative in the list that continues the text, or, if it was drawn from
+    beyond the list, some bytes of the text. Of all spellings of the text the one with the fewest unknown tokens is
+    taken, and among those the most probable one.
 
     Returns:
-        As many tokens; those that are unknown have no id and no logprob. Empty if the text can't be spelled so.
+        The same number of tokens; unknown ones have no id and no logprob. Empty if no spelling fits.
     """
     text = reply.text.encode("utf-8", "replace")
     spellings: list[dict[int, _Spelling]] = [{0: (0, 0.0, 0, None)}]
@@ -520,13 +520,13 @@ def repaired(reply: ServedReply) -> tuple[ServedToken, ...]:
 
 
 def _forms(token: ServedToken, place: int) -> list[tuple[bytes, ServedToken]]:
-    """The bytes that the entries of a list may have in the text; none for a special token, which ends it."""
+    """The bytes that each alternative may have in the text; no bytes for a special token, which ends it."""
     forms = []
     for each in token.top[:_MOST_FORMS]:
         if each.raw is None:
             continue
         forms.append((b"" if re.fullmatch(_MARK, each.raw) else each.raw, each))
-        if place == 0 and each.raw.startswith(b" "):  # a detokenizer drops a completion's first blank
+        if place == 0 and each.raw.startswith(b" "):  # a detokenizer drops a completion's first space
             forms.append((each.raw.lstrip(b" "), each))
     return forms
 

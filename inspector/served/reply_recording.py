@@ -1,7 +1,7 @@
 """A server's reply as a recording that replays without its model; unknown values stay unknown.
 
-A reply names tokens, their logprobs and a few alternatives. It doesn't name entropies, ranks beyond the list, the
-sampler's stages, times, memory and the prompt's tokens. Tokens without an id get one by their spelling.
+A reply has tokens, their logprobs and a few alternatives. It lacks entropies, ranks beyond the list, the sampler's
+stages, times, memory and the prompt's tokens. Tokens without an id get one by their spelling.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def recording_of(exchange: Exchange) -> list[Entry]:
     """Make a recording of a reply.
 
     Args:
-        exchange: With a reply; its request may be unknown.
+        exchange: The request, which may be unknown, and its reply.
 
     Raises:
-        PromptError: There is no reply, the server refused, or it named no tokens.
+        PromptError: There is no reply, the server refused the request, or the reply has no tokens.
     """
     if exchange.reply is None:
         raise PromptError(exchange.note or "The request has no reply.", WITH_MODEL)
@@ -50,7 +50,7 @@ def recording_of(exchange: Exchange) -> list[Entry]:
 
 
 def _repaired(reply: ServedReply) -> tuple[tuple[ServedToken, ...], tuple[str, ...]]:
-    """The tokens of a reply, repaired if it names others than it served, and sentences on them."""
+    """The tokens of a reply, repaired if they aren't the ones served, and sentences on them."""
     if any(each.raw is None for each in reply.tokens):
         return reply.tokens, ("Some tokens are named by their ids alone: their texts aren't known.",)
     if spells(reply):
@@ -72,7 +72,7 @@ def _entries(request: ServedRequest | None, reply: ServedReply) -> Iterator[Entr
 
     Args:
         request: The request; None if unknown.
-        reply: With tokens.
+        reply: The reply, which has tokens.
     """
     tokens, notes = _repaired(reply)
     yield Entry(LoadSettings(model="served"), 0.0)
@@ -117,11 +117,11 @@ def _facts(request: ServedRequest | None, reply: ServedReply, more: tuple[str, .
 
 
 def _prompt(request: ServedRequest | None, ids: dict[bytes, int]) -> protocol.PromptOpened:
-    """The prompt: a token for each message, as its own tokens are unknown.
+    """The prompt, with one token for each message, since its own tokens are unknown.
 
     Args:
         request: The request; None if unknown.
-        ids: Made-up ids by their tokens' bytes; new ones are added, here and below.
+        ids: Made-up ids by the tokens' bytes; new ones are added.
     """
     messages = request.messages if request is not None else ()
     if request is None:
@@ -139,7 +139,7 @@ def _prompt(request: ServedRequest | None, ids: dict[bytes, int]) -> protocol.Pr
 
 
 def _distribution(token: ServedToken | None, node: int, ids: dict[bytes, int]) -> protocol.Distribution:
-    """The list of the reply for a token, with that token; nothing for None, after the last one."""
+    """The distribution that a reply lists for a token, including that token; empty for None, after the last one."""
     top = token.top if token is not None else ()
     listed = {_id(each, ids): each for each in top if each.logprob is not None}
     ranked = sorted(listed.items(), key=lambda each: -(each[1].logprob or 0.0))

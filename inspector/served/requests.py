@@ -1,7 +1,7 @@
-"""Requests to a server: the conversation, and each parameter as the setting that does the same, or a remark.
+"""Requests to a server: the conversation, and each parameter as the equivalent setting or a remark.
 
-The parameters are those of mlx_lm.server 0.32.2 (`APIHandler.do_POST`), and those of OpenAI's API and of other servers
-that it doesn't read.
+The parameters are those of mlx_lm.server 0.32.2 (`APIHandler.do_POST`), and others of OpenAI's API and other servers,
+which mlx_lm.server doesn't read.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ MAX_TOKENS = 512
 
 
 class Parameter(Struct, frozen=True):
-    """A parameter of a request, and what becomes of it."""
+    """A parameter of a request and its equivalent here."""
 
     name: str
     setting: str = ""
-    """The setting that does the same; empty if there is none."""
+    """The equivalent setting; empty if there is none."""
     says: str = ""
-    """A remark if no setting does the same, or if some values differ."""
+    """A remark if there is no equivalent setting, or if some values differ."""
     noted: bool = False
     """True if each request that has it gets the remark as a note."""
 
@@ -72,13 +72,13 @@ _ROWS: tuple[tuple[str, str, str, bool], ...] = (
      "cache_prompt repeat_penalty n_predict functions function_call modalities prediction", "", _UNREAD, True),
     ("user metadata store service_tier safety_identifier prompt_cache_key verbosity", "", "changes no token", False),
 )  # fmt: skip
-"""Names of parameters, the setting that does the same (`=`: of the same name), the remark, and True if it is noted."""
+"""Names of parameters, the equivalent setting (`=`: of the same name), the remark, and True if it is noted."""
 PARAMETERS = tuple(
     Parameter(name, name if setting == "=" else setting, says, noted)
     for names, setting, says, noted in _ROWS
     for name in names.split()
 )
-"""Every parameter of mlx_lm.server's API, and those of other servers that are common."""
+"""Every parameter of mlx_lm.server's API, and common ones of other servers."""
 _BY_NAME: Mapping[str, Parameter] = {each.name: each for each in PARAMETERS}
 
 
@@ -86,21 +86,21 @@ _BY_NAME: Mapping[str, Parameter] = {each.name: each for each in PARAMETERS}
 
 
 class ServedRequest(Struct, frozen=True):
-    """A request as a session takes it."""
+    """A request in the form that a session needs."""
 
     chat: bool
-    """True if it is a conversation, and not raw text."""
+    """True for a conversation, False for raw text."""
     prompt: str
-    """The raw text, or the last user's message."""
+    """The raw text, or the last user message."""
     messages: tuple[Message, ...]
     options: ChatOptions
     settings: Settings
     seed: int | None
     """Seed of the server's draws."""
     model: str
-    """The model that it asks for; empty for the server's own."""
+    """The requested model; empty for the server's default."""
     notes: tuple[str, ...]
-    """Sentences on parameters without a counterpart, or whose counterpart is not what it seems."""
+    """Sentences on parameters without an equivalent, or with one that differs."""
 
     def within(self, vocabulary: int) -> ServedRequest:
         """The request without biases of token ids that a model doesn't have."""
@@ -113,17 +113,17 @@ class ServedRequest(Struct, frozen=True):
         return replace(self, settings=changed(self.settings, logit_bias=kept), notes=(*self.notes, said))
 
     def prompted(self, echo: bool | None = None) -> Prefill:
-        """The command that gives its prompt, with no variables of the template but its own.
+        """The command that gives its prompt, with only its own variables of the chat template.
 
         Args:
-            echo: As `Prefill` has it.
+            echo: As in `Prefill`.
         """
         options = ChatOptions(config="{}") if self.options == NO_OPTIONS else self.options
         return Prefill(self.prompt, self.chat, echo=echo, messages=self.messages, options=options)
 
 
 def asks_for_text(body: Any) -> bool:
-    """Tell whether a body asks a model for text; others ask for embeddings and the like."""
+    """True if a body requests text from a model; others request embeddings and the like."""
     return isinstance(body, dict) and ("messages" in body or "prompt" in body)
 
 
@@ -131,12 +131,12 @@ def served_request(body: Any, source: str, by_mlx_lm: bool = True) -> ServedRequ
     """Read a request's body.
 
     Args:
-        body: As JSON.
-        source: What it is called in a message.
-        by_mlx_lm: Whether mlx_lm.server answered it, as far as is known; it ignores `response_format`.
+        body: The body as a JSON value.
+        source: Name of the request in messages.
+        by_mlx_lm: Whether mlx_lm.server answered it or that isn't known; mlx_lm.server ignores `response_format`.
 
     Raises:
-        PromptError: It is no request for text.
+        PromptError: It isn't a request for text.
     """
     if not asks_for_text(body):
         hint = "Give the body of a request for text."
@@ -162,7 +162,7 @@ def served_request(body: Any, source: str, by_mlx_lm: bool = True) -> ServedRequ
 
 
 def last_of(messages: Sequence[Message]) -> str:
-    """The last user's message, which stands for a conversation where one text is shown."""
+    """The last user message, which stands for the conversation if only one text is shown."""
     return next((each.content for each in reversed(messages) if each.role == "user"), "")
 
 
@@ -185,7 +185,7 @@ def _raw_prompt(source: str, prompt: Any) -> str:
 
 
 def _settings(body: Mapping[str, Any], by_mlx_lm: bool) -> tuple[Settings, tuple[str, ...]]:
-    """The settings that do the same, and sentences on the rest."""
+    """The equivalent settings, and sentences on the rest."""
     settings, notes = changed(Settings(), max_tokens=MAX_TOKENS), []
     for name, value in sorted(body.items(), key=lambda each: each[0] == "max_completion_tokens"):
         known = _BY_NAME.get(name)
@@ -217,7 +217,7 @@ _TYPES: Mapping[str, Any] = {"float": float, "int": int, "texts": str | list[str
 
 
 def _set(settings: Settings, parameter: Parameter, value: Any) -> tuple[Settings, list[str]]:
-    """The settings with one of them changed, and a sentence if the value can't be taken."""
+    """The settings with one changed, and a sentence if the value can't be used or means something else."""
     field = BY_NAME[parameter.setting]
     try:
         made = convert(value, _TYPES[field.kind], str_keys=True)
@@ -238,7 +238,7 @@ def _set(settings: Settings, parameter: Parameter, value: Any) -> tuple[Settings
 
 
 def _grammar(form: Any, by_mlx_lm: bool) -> tuple[Grammar | None, list[str]]:
-    """The grammar that a `response_format` asks for, and a sentence if there is none."""
+    """The grammar that a `response_format` requests; None with a sentence if it can't be used."""
     kind = form.get("type") if isinstance(form, dict) else None
     if kind == "text":
         return None, []
@@ -264,14 +264,14 @@ def conversation_of(source: str, fields: Mapping[str, Any]) -> tuple[tuple[Messa
     """Read the messages of a request, and its tools.
 
     Args:
-        source: What it is called in a message.
-        fields: Of its body.
+        source: Name of the request in messages.
+        fields: Fields of its body.
 
     Returns:
-        The messages, and the tools as a JSON list; empty without any.
+        The messages, and the tools as a JSON list; empty if there are none.
 
     Raises:
-        PromptError: They are no conversation.
+        PromptError: They aren't a conversation.
     """
     found, tools = fields.get("messages"), fields.get("tools")
     if not isinstance(found, list) or not found:
@@ -285,10 +285,10 @@ def conversation_of(source: str, fields: Mapping[str, Any]) -> tuple[tuple[Messa
 
 
 def _objects(what: str, value: Any) -> list[Any]:
-    """A list of objects, as OpenAI's API has them.
+    """Check that a value is a list of objects.
 
     Raises:
-        PromptError: It is none.
+        PromptError: It isn't.
     """
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
         raise PromptError(f"{what} must be a list of objects.", "Write them as OpenAI's API takes them.")
@@ -296,10 +296,10 @@ def _objects(what: str, value: Any) -> list[Any]:
 
 
 def _message(where: str, value: Any) -> Message:
-    """One message, its content made text as mlx_lm.server makes it.
+    """Read one message, with its content joined to a text as in mlx_lm.server.
 
     Raises:
-        PromptError: It is none.
+        PromptError: It isn't a message.
     """
     if not isinstance(value, dict):
         raise PromptError(f"{where} must be an object, not {_kind(value)}.", CONVERSATION)
@@ -319,11 +319,11 @@ def _message(where: str, value: Any) -> Message:
 
 
 LONGEST = 4 * 2**20
-"""Characters of one text of a message."""
+"""Maximum number of characters of one text of a message."""
 
 
 def _check_size(where: str, *texts: str) -> None:
-    """Refuse what a trace of the session could not hold."""
+    """Refuse texts that a trace of the session couldn't contain."""
     if max(map(len, texts)) > LONGEST:
         raise PromptError(f"{where} has more than {LONGEST >> 20} MiB in one text.", "Shorten it.")
 
@@ -343,7 +343,7 @@ def _text(where: str, content: Any) -> str:
 
 
 def _calls(where: str, calls: Any) -> list[dict[str, Any]]:
-    """Tool calls, whose arguments OpenAI's API writes as JSON in a text and templates take as values."""
+    """Tool calls with their arguments as values, as templates need them; OpenAI's API has them as JSON in a text."""
     made = []
     for call in _objects(f"{where}: tool_calls", calls):
         function = call.get("function")
@@ -359,11 +359,11 @@ def parsed_json(source: str, text: str) -> Any:
     """Read JSON.
 
     Args:
-        source: What it is called in a message.
+        source: Name of the text in messages.
         text: The JSON.
 
     Raises:
-        PromptError: It is none.
+        PromptError: It isn't valid JSON.
     """
     try:
         return json.loads(text)

@@ -1,7 +1,8 @@
-"""A server's reply compared with what the engine computes: the tokens it must have served, and a verdict on each.
+"""A server's reply compared with the engine's computation: the served tokens, and a verdict on each.
 
-The served tokens are found in four ways, the surest first: the reply names them; mlx_lm's own generator, with the
-request's seed, gives the reply's text again; the reply's lists spell its text; its text is tokenized again.
+The served tokens are found in four ways, the most reliable first: the reply names them; mlx_lm's own generator, with
+the request's seed, generates the reply's text again; the reply's lists of alternatives spell its text; its text is
+tokenized again.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SOURCES: dict[Source, str] = {
     "repaired": "the reply's lists spell its text so",
     "cut": "its text, cut into tokens again",
 }
-"""Ways in which the served tokens are known, the surest first."""
+"""How the served tokens are known, the most reliable way first."""
 Verdict = Literal["equal", "rounding", "differs", "drawn"]
 VERDICTS: dict[Verdict, str] = {
     "equal": "the same token is taken here",
@@ -36,36 +37,36 @@ VERDICTS: dict[Verdict, str] = {
     "drawn": "the server drew it; its draw can't be repeated",
 }
 THINK = ("<think>", "</think>")
-"""Marks of thinking, if the model's own are unknown."""
+"""Marks of thinking to assume if the model's own are unknown."""
 STOPPED, ENDED = ("stop", "tool_calls", "function_call"), ("eos", "eos_token")
-"""Finish reasons of a reply that an end of sequence ended, or, the first ones, a stop string."""
+"""Finish reasons of a reply that ended with an end-of-sequence token; for the first ones it may be a stop string."""
 MOST_CHARACTERS = 2**20
-"""Longest reply that is computed again: a tokenizer takes a second and 200 MiB for it."""
+"""Length of the longest reply that is computed again, for which a tokenizer takes a second and 200 MiB."""
 _MORE = 32
-"""Number of tokens in which a reply's end is looked for, after those that have as many letters as the reply."""
+"""Number of further tokens in which a reply's end is searched, after those that have as many letters as the reply."""
 ROUNDING = 0.1
-"""Nats by which logprobs differ that are computed in other types or shapes: bfloat16 against float32 on the bundled
-model and in mlx_lm's batches at most 0.06."""
+"""Nats by which logprobs computed in different types or shapes may differ: for bfloat16 against float32, on the bundled
+model and in mlx_lm's batches, at most 0.06."""
 
 
 NO_REPLY = ServedReply("")
 
 
 class ServedStep(Struct, frozen=True):
-    """A token that a server sent, and what is computed here."""
+    """A token that a server sent, with the computation here."""
 
     step: Step
     verdict: Verdict
     served: float | None
-    """Its logprob as the server named it; None if it didn't."""
+    """Its logprob from the server; None if the reply doesn't have it."""
     computed: float | None
-    """The same figure computed here; None without one of the server's."""
+    """The same figure computed here; None if there is none from the server."""
     named: bytes | None = None
-    """Bytes of the wrong token that the reply names instead; None if it names the right one, or none."""
+    """Bytes of the wrong token that the reply names instead; None if it names the right token or no token."""
 
     @property
     def misnamed(self) -> bool:
-        """True if the reply names another token instead."""
+        """True if the reply names a wrong token instead."""
         return self.named is not None
 
 
@@ -76,12 +77,12 @@ class Rescored(Struct, frozen=True):
     reply: ServedReply
     """The reply as it was read; `NO_REPLY` if there is none."""
     source: Source | None
-    """The way in which the tokens are known; None without any."""
+    """How the tokens are known; None if there are none."""
     steps: tuple[ServedStep, ...]
     same_text: bool
     """True if these tokens spell the reply's text."""
     notes: tuple[str, ...]
-    """Sentences on the server's changes of the text, and on what is unknown."""
+    """Sentences on the server's changes to the text, and on what isn't known."""
 
     @property
     def first(self) -> int | None:
@@ -103,9 +104,9 @@ class Rescored(Struct, frozen=True):
 
 
 class Rescoring:
-    """Computes a reply again, once the session has read the request's prompt.
+    """Computes a reply again, after the prefill of the request's prompt.
 
-    Each of `commands` is sent when the one before has ended, and every record is passed to `take`.
+    The caller sends each of `commands` when the one before has ended, and passes every record to `take`.
 
     Args:
         request: The request as it was sent.
@@ -124,11 +125,11 @@ class Rescoring:
         """Number of tokens that mlx_lm's generator has made so far."""
         self._repeated: protocol.ReplyRepeated | None = None
         self._drawn: tuple[int, ...] = ()
-        """The tokens that mlx_lm's generator draws here; empty if its draws can't be repeated."""
+        """The tokens that mlx_lm's generator draws here; empty if the server's draws can't be repeated."""
         self._steps: list[Step] = []
         self._source: Source | None = None
         self._ended = False
-        """True if an end of sequence was taken because of the reply's finish reason alone."""
+        """True if an end-of-sequence token was taken only because of the reply's finish reason."""
 
     def take(self, record: Record) -> None:
         """Receive a record."""
@@ -174,7 +175,7 @@ class Rescoring:
         return len(self._reply.text + self._reply.reasoning) > MOST_CHARACTERS
 
     def _served(self) -> tuple[Source | None, tuple[int, ...]]:
-        """The ids of the served tokens and the way in which they are known; no ids if the text is tokenized again."""
+        """How the served tokens are known, and their ids; no ids if the text is tokenized again."""
         if self._reply.exact_ids:
             return "named", self._reply.exact_ids
         if (repeated := self._repeated_part()) is not None:
@@ -186,10 +187,11 @@ class Rescoring:
         return "cut" if self._written() else None, ()
 
     def _repeated_part(self) -> tuple[int, ...] | None:
-        """The part of the repeated tokens that the reply has; None if they spell another text.
+        """The part of the repeated tokens that the reply consists of; None if they spell a different text.
 
-        mlx_lm's generator continues where other servers stop: at a stop string whose tokens are others, or at an end
-        of sequence that is not its own. Their number is the reply's count of tokens, or else found by its text.
+        mlx_lm's generator continues at some places where other servers stop: at a stop string that is tokenized
+        differently, or at an end-of-sequence token that it doesn't know. The number of tokens is the reply's own count,
+        or else found by its text.
         """
         drawn, raws = self._drawn, self._repeated.raws if self._repeated is not None else ()
         text = [b"" if id in self._eos else raw for id, raw in zip(drawn, raws, strict=True)]
@@ -206,7 +208,7 @@ class Rescoring:
         if self._reply.cut or (count is None and self._reply.by_mlx_lm):
             return drawn if spells_it(len(drawn)) else None
         if count is not None:
-            # some servers don't count the end of sequence
+            # some servers don't count the end-of-sequence token
             uncounted = count < len(drawn) and drawn[count] in self._eos
             lengths = [count + 1 if uncounted else count, *([count - 1] if self._ends() else [])]
             return next((drawn[:length] for length in lengths if spells_it(length)), None)
@@ -229,10 +231,13 @@ class Rescoring:
         return self._reply.finish in ENDED
 
     def _end_is_missing(self) -> bool:
-        """True if an end of sequence was served that is not among the tokens that were taken."""
+        """True if an end-of-sequence token was served that isn't among the tokens taken so far."""
         if self._reply.cut or not self._eos or not self._ends() or self._reply.completion_tokens == 0:
             return False
-        if self._reply.calls and self._source in (None, "cut"):  # the calls' own tokens come before it
+        if self._reply.calls and self._source in (
+            None,
+            "cut",
+        ):  # the tokens of the calls are missing before it
             return False
         return not self._steps or self._steps[-1].id not in self._eos
 
@@ -283,8 +288,8 @@ class Rescoring:
 
     @property
     def _unseen(self) -> int:
-        """Number of tokens of the prompt that mlx_lm.server's penalties didn't see: those in its KV cache, of a request
-        with a seed, which it serves alone; in a batch they see all."""
+        """Number of the prompt's tokens that mlx_lm.server's penalties didn't see: those in its KV cache, for a request
+        with a seed, which it serves alone; in a batch the penalties see all."""
         reply = self._reply
         if not reply.by_mlx_lm or self._request.seed is None:
             return 0
@@ -318,7 +323,7 @@ class Rescoring:
 
 
 def as_served(facts: protocol.ModelFacts) -> str:
-    """A sentence on the flags with which a model computes as a server with the same files does."""
+    """A sentence on the flags with which a model computes exactly like a server with the same files."""
     flags = ["--dtype file"] if facts.stored else []
     quantized = facts.quantization is not None or "-bit" in facts.stored
     if quantized and facts.backend == "cpu" and facts.dtype == "float32":
@@ -331,26 +336,26 @@ def as_served(facts: protocol.ModelFacts) -> str:
 
 
 def _is(token: ServedToken, step: Step) -> bool:
-    """Tell whether an entry of a reply names the token of a step, as one that says nothing does, too."""
+    """True if an entry of a reply names the token of a step, or has neither id nor bytes."""
     return token.raw in (None, step.raw) if token.id is None else token.id == step.id
 
 
-# ---- the text that a server makes of its tokens ---------------------------------------------------
+# ---- the text that a server makes from its tokens -------------------------------------------------
 
 
 def said_as(
     written: str, reply: ServedReply, settings: Settings, marks: Sequence[str] = THINK
 ) -> tuple[bool, tuple[str, ...]]:
-    """Compare the text of some tokens with what a server sent of it.
+    """Compare the text of some tokens with a server's reply.
 
     Args:
-        written: The tokens' text, without end-of-sequence.
+        written: The tokens' text, without end-of-sequence tokens.
         reply: The server's reply.
         settings: Settings of the request.
-        marks: Marks of thinking and tool calls, which servers take away.
+        marks: Marks of thinking and tool calls, which servers remove.
 
     Returns:
-        True if the server makes that of these tokens, and sentences on what it changed.
+        True if the server makes this reply from these tokens, and sentences on what it changed.
     """
     said, notes = reply.reasoning + reply.text, []
     if reply.cut:
@@ -386,7 +391,7 @@ def _plain(text: str, marks: Sequence[str]) -> str:
 
 
 def _in_order(reply: ServedReply, written: str, marks: Sequence[str]) -> bool:
-    """True if a text has the parts of a reply with calls of tools, one after another."""
+    """True if a text contains the parts of a reply with tool calls, in order."""
     text, at = _plain(written, marks), 0
     names = (call.partition("(")[0] for call in reply.calls)
     for part in (_plain(reply.reasoning, marks), _plain(reply.text, marks), *names):

@@ -1,1 +1,1 @@
-"""The client of an engine, live or recorded behind one protocol, and the actions of its user."""
+"""The client of a live engine or a recording, with one protocol for both, and the user's actions."""

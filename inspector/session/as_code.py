@@ -1,4 +1,4 @@
-"""A session as a command, and as Python: both write the same text again."""
+"""A session as a command line and as Python code that generate the same text again."""
 
 from __future__ import annotations
 
@@ -17,20 +17,24 @@ from inspector.state.branches import ROOT
 from inspector.state.timeline import Timeline
 
 _BY_ITSELF = ("max_tokens", "candidates", "seed", "grammar")
-"""Settings that no draw depends on, that are named in any case, or that have no name in Python."""
+"""Settings that don't affect a draw, are always written separately, or have no argument in Python."""
 _DRAWN = frozenset(("greedy", "sampled"))
 _ESCAPE = re.compile(r"\\[nt]")
 """The escapes that the flags read as a newline or a tab."""
 
 
 def as_command(timeline: Timeline, load: LoadSettings, settings: Settings) -> tuple[str, int]:
-    """The command whose run writes the path on show, and how many of its tokens: up to one that the sampler did not
-    pick by these settings. Empty and 0 if there are none, or a flag would read a text of it as something else.
+    """The command that generates the path on show, and the number of tokens that it generates.
+
+    The tokens end before the first that the sampler didn't pick with the settings of the first step.
 
     Args:
-        timeline: Its path.
-        load: Of the model.
-        settings: In force, for steps whose own are not known.
+        timeline: Has the path.
+        load: Settings of the model.
+        settings: Settings in force, for steps whose own settings aren't known.
+
+    Returns:
+        Command and number; empty and 0 if there are no such tokens, or if a flag would misread one of the texts.
     """
     prompt, steps = _first_prompt(timeline), _steps(timeline, settings)
     first = next((settings for _, settings in steps if settings is not None), None)
@@ -50,12 +54,12 @@ def as_command(timeline: Timeline, load: LoadSettings, settings: Settings) -> tu
 
 
 def as_python(timeline: Timeline, load: LoadSettings, settings: Settings) -> str:
-    """The lines with `mlx_inspector` that write the path on show; empty if it has no prompt.
+    """Code with `mlx_inspector` that generates the path on show; empty if it has no prompt.
 
     Args:
-        timeline: Its path.
-        load: Of the model.
-        settings: In force, for steps whose own are not known.
+        timeline: Has the path.
+        load: Settings of the model.
+        settings: Settings in force, for steps whose own settings aren't known.
     """
     prompt, steps = _first_prompt(timeline), _steps(timeline, settings)
     if prompt is None:
@@ -85,14 +89,14 @@ def as_python(timeline: Timeline, load: LoadSettings, settings: Settings) -> str
 
 
 def _first_prompt(timeline: Timeline) -> Prefill | None:
-    """The prompt that the path begins with; further turns are among its tokens."""
+    """The prompt that the path begins with, without further turns; None if the path doesn't begin with one."""
     ends = timeline.prompts.by_end
     read = next((ends[item.node] for item in timeline.items if item.node in ends), None)
     return prompt_of(read.opened) if read is not None and read.opened.parent == ROOT else None
 
 
 def _steps(timeline: Timeline, settings: Settings) -> list[tuple[Any, Settings | None]]:
-    """The runs after the first prompt, each with the settings that it was drawn with; None for what no run takes."""
+    """The tokens after the first prompt, each with the settings that it was drawn with; None if a run can't take it."""
     items, tree, usual = timeline.items, timeline.tree, Settings()
     first = timeline.step_slots[0] if timeline.step_slots else len(items)
     found: list[tuple[Any, Settings | None]] = []
@@ -102,19 +106,19 @@ def _steps(timeline: Timeline, settings: Settings) -> list[tuple[Any, Settings |
         ended = finished is not None and finished.reason != "length"
         if isinstance(item, Step) and item.origin in _DRAWN and not item.choice.reroll and not ended:
             settings = tree.settings.get(item.node, settings)
-            if settings.grammar is None:  # without what changes no draw
+            if settings.grammar is None:  # settings that change no draw are set to their defaults
                 own = replace(settings, max_tokens=usual.max_tokens, candidates=usual.candidates)
         found.append((item, own))
     return found
 
 
 def _usual(facts: ModelFacts | None) -> Settings:
-    """The settings that every entrance begins with."""
+    """The settings that both the command and Python start with."""
     return with_defaults(Settings(), facts.sampling if facts is not None else (), ())
 
 
 def _given(own: Any, usual: Any) -> Iterator[tuple[str, Any]]:
-    """Names and values of the settings that differ from the usual ones."""
+    """Names and values of the settings that differ from the default ones."""
     before = asdict(usual)
     for name, value in asdict(own).items():
         if value != before[name] and name in BY_NAME and name not in _BY_ITSELF:

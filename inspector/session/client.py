@@ -1,4 +1,5 @@
-"""The client of an engine, or of a recording: open requests, the inbox of records, and the one inlet for them."""
+"""The client of an engine or a recording: open requests, the inbox of records, and the one place that receives
+them."""
 
 from __future__ import annotations
 
@@ -20,20 +21,20 @@ Reply = TypeVar("Reply", bound=Record)
 Listener = Callable[[Record], object]
 Then = Callable[["Request[Kind]"], object]
 Hidden = tuple[type[Record], ...]
-"""Classes of records that are received by their request alone."""
+"""Classes of records that only their request receives."""
 Severity = Literal["information", "warning", "error"]
 SHARE = 6
-"""Times its own length after a frame until the next: on a slow machine the engine comes first."""
+"""Minimum pause after a frame, as a multiple of its duration: on a slow machine the engine has priority."""
 
 
 class Backend(Protocol):
-    """The live engine or a recording: takes commands, and hands out records in its own way."""
+    """The live engine or a recording: takes commands and emits records."""
 
     def start(self) -> None:
-        """Begin to take commands."""
+        """Start taking commands."""
 
     def send(self, sent: Sent) -> None:
-        """Take a command: records with its id follow in order, closed by `Ended`. `Cancel` takes effect at once."""
+        """Take a command; records with its id follow in order, the last is `Ended`. `Cancel` takes effect at once."""
 
     def close(self, timeout: float = 2.0) -> bool:
         """Cancel everything and end.
@@ -47,16 +48,16 @@ class Backend(Protocol):
 
 
 class IdleBackend:
-    """Answers nothing, for a session that is only shown."""
+    """A backend that answers nothing, for a session that is only shown."""
 
     def start(self) -> None:
-        """Nothing must be started."""
+        """Do nothing."""
 
     def send(self, sent: Sent) -> None:
-        """The command is dropped."""
+        """Drop the command."""
 
     def close(self, timeout: float = 2.0) -> bool:
-        """Nothing must be ended."""
+        """Do nothing."""
         return True
 
 
@@ -64,17 +65,17 @@ class SessionHost(Protocol):
     """The screen of a session."""
 
     def say(self, answer: str) -> None:
-        """Answer the user, once the present action is done."""
+        """Show an answer to the user once the current action is done."""
 
     def announce(self, text: str, title: str, severity: Severity) -> None:
-        """Show a notice that is no answer to a key; printable."""
+        """Show a notification that doesn't answer a key; the text is printable."""
 
     def redraw(self) -> None:
         """Show the changes now."""
 
 
 class Request(Struct, Generic[Kind], eq=False):
-    """One command that was sent, and the records that have its id."""
+    """One command that was sent, with the records that answer it."""
 
     command: Kind
     client: EngineClient
@@ -82,7 +83,7 @@ class Request(Struct, Generic[Kind], eq=False):
     then: Then[Kind] | None = None
     """Called once it has ended."""
     each: Listener | None = None
-    """Called with each record before."""
+    """Called with each record except `Ended`."""
     hides: Hidden = ()
     """Classes of records that only this request receives."""
     records: list[Record] = field(default_factory=list)
@@ -93,17 +94,17 @@ class Request(Struct, Generic[Kind], eq=False):
     done: bool = False
     """True if it has ended."""
     cancelled: bool = False
-    """True if it is being cancelled; once it has ended, whether it was, rather than carried out."""
+    """True while it is being cancelled; after its end, True if it was cancelled instead of carried out."""
 
     def reply(self, kind: type[Reply]) -> Reply | None:
         """Its first record of a class; None if there is none."""
         return next((record for record in self.records if isinstance(record, kind)), None)
 
     def answer(self, kind: type[Reply]) -> Reply:
-        """Its first record of a class.
+        """The first record of a class.
 
         Raises:
-            LookupError: There is none, with the reason.
+            LookupError: There is none; the message is the reason.
         """
         if (found := self.reply(kind)) is not None:
             return found
@@ -111,18 +112,18 @@ class Request(Struct, Generic[Kind], eq=False):
         raise LookupError(failed or f"{self.command.kind} was not answered")
 
     def cancel(self) -> None:
-        """Have the engine stop it; `then` is still called once it has ended."""
+        """Ask the engine to stop it; `then` is still called when it has ended."""
         if not (self.cancelled or self.done):
             self.cancelled = True
             self.client.backend.send(Sent(protocol.Cancel(self.id), self.client.next_id()))
 
     def leave(self) -> None:
-        """Have the engine stop it; `then` is not called any more."""
+        """Ask the engine to stop it; `then` and `each` are not called any more."""
         self.then = self.each = None
         self.cancel()
 
     def take(self, record: Record) -> None:
-        """Take in one record of it."""
+        """Receive one record that answers it."""
         match record:
             case Ended():
                 self.done, self.cancelled = True, record.cancelled
@@ -140,7 +141,7 @@ class Request(Struct, Generic[Kind], eq=False):
 
 
 class EngineClient:
-    """Sends commands, gives their records to the requests, and keeps the timeline.
+    """Sends commands, passes their records to the requests, and updates the timeline.
 
     Args:
         backend: Takes the commands; it may be replaced.
@@ -150,24 +151,24 @@ class EngineClient:
         self.backend = backend
         self.timeline = Timeline()
         self.requests: dict[int, Request[Any]] = {}
-        """Commands that have not ended, by id, in the order in which they were sent."""
+        """Open requests by id, in the order in which they were sent."""
         self.next_id = count(1).__next__
-        """Makes an id for a command."""
+        """Returns the id for the next command."""
         self.answering = 0
-        """Id of the command that the record which is being taken in answers; 0 for none."""
+        """Id of the command that the record being received answers; 0 for none."""
         self._listeners: dict[Listener, tuple[tuple[type[Record], ...], tuple[type[Command], ...]]] = {}
-        """Each with the classes of records that it is called with, and of their commands; none for all."""
+        """Listeners with the classes of records, and of answered commands, that they are called for; empty for all."""
         self.runs: Callable[[], bool] = lambda: False
-        """True if something runs by itself: a run of the engine, or a recording that plays."""
+        """Returns True while an engine's run is under way or a recording plays."""
 
     # ---- records in -------------------------------------------------------------------------
 
     def receive(self, record: Record, id: int = 0) -> None:
-        """Take in one record, live or recorded: all that is on show follows from these.
+        """Receive one live or recorded record; the state of the screen depends on these alone.
 
         Args:
             record: The record.
-            id: Of the command that it answers.
+            id: Id of the command that it answers; 0 for none.
         """
         request, before = self.requests.get(id), self.answering
         self.answering = id
@@ -185,30 +186,30 @@ class EngineClient:
                 if isinstance(request.command, Run):
                     self.note_running()
             request.take(record)
-        for listener, (kinds, of) in [*self._listeners.items()]:  # one of them may be ignored from here on
+        for listener, (kinds, of) in [*self._listeners.items()]:  # a copy: a listener may remove one
             answers = not of or (request is not None and isinstance(request.command, of))
             if answers and (not kinds or type(record) in kinds):
                 listener(record)
-        self.answering = before  # a listener may have had another record taken in
+        self.answering = before  # a listener may call `receive` itself
 
     def listen(self, listener: Listener, *kinds: type[Record], of: tuple[type[Command], ...] = ()) -> None:
-        """Have records given to a listener, after the timeline and the request received them.
+        """Call a listener with records, after the timeline and the request have received them.
 
         Args:
-            listener: Called with each.
-            kinds: Classes of those that it is called with; none for all.
-            of: Classes of the commands that they must answer; none for any.
+            listener: The listener.
+            kinds: Classes of records to call it with; all if empty.
+            of: Classes of commands that the records must answer; any if empty.
         """
         self._listeners[listener] = kinds, of
 
     def ignore(self, listener: Listener) -> None:
-        """Give a listener no more records, if it got any."""
+        """Remove a listener, if it is one."""
         self._listeners.pop(listener, None)
 
     def note_running(self) -> None:
-        """Have the timeline show whether something runs; this alone writes that.
+        """Update `running` of the timeline, which is set only here.
 
-        Called where that can change: with the beginning and end of a run, by what plays, and for another timeline.
+        Called whenever it can change: when a run begins or ends, a recording plays or pauses, or the timeline is new.
         """
         self.timeline.running = self.runs()
 
@@ -217,17 +218,17 @@ class EngineClient:
     def request(
         self, command: Kind, then: Then[Kind] | None = None, each: Listener | None = None, hides: Hidden = ()
     ) -> Request[Kind]:
-        """Send a command after those that are outstanding.
+        """Send a command, to be carried out after those that are outstanding.
 
         Args:
             command: The command.
-            then: Called once it has ended, however it did.
-            each: Called with each record before, its progress and its failure among them.
+            then: Called when it has ended, also if it failed or was cancelled.
+            each: Called with each record before that, including progress and failure.
             hides: Classes of its records that neither the timeline nor a listener receives.
         """
         request = Request(command, self, self.next_id(), then, each, hides)
         if not command.interleavable:
-            self.cancel(*self.of(protocol.LookAhead))  # asked for while nothing else was to be done
+            self.cancel(*self.of(protocol.LookAhead))  # look-ahead only runs while nothing else is requested
         self.requests[request.id] = request
         self.backend.send(Sent(command, request.id))
         if isinstance(command, Run):
@@ -237,7 +238,7 @@ class EngineClient:
     def do(
         self, command: Kind, then: Then[Kind] | None = None, each: Listener | None = None, hides: Hidden = ()
     ) -> Request[Kind]:
-        """Send a command as `request` does; the run, if there is one, pauses unless it can be answered meanwhile."""
+        """Send a command as `request` does; a run is paused unless the command can be answered between its steps."""
         if not command.interleavable:
             self.pause()
         return self.request(command, then, each, hides)
@@ -246,11 +247,11 @@ class EngineClient:
 
     @property
     def outstanding(self) -> list[Command]:
-        """Commands of the backend in their order, without the questions that it answers meanwhile."""
+        """Open commands in order, without those that are answered between the steps of others."""
         return [each.command for each in self.requests.values() if not each.command.interleavable]
 
     def of(self, *kinds: type[Kind]) -> list[Request[Kind]]:
-        """The open requests of some classes of commands, those that are being cancelled too."""
+        """The open requests of some classes of commands, including those that are being cancelled."""
         return [each for each in self.requests.values() if isinstance(each.command, kinds)]
 
     def under_way(self, *kinds: type[Kind]) -> list[Request[Kind]]:
@@ -266,35 +267,35 @@ class EngineClient:
         return bool(found)
 
     def pause(self) -> None:
-        """Stop the run and the steps that were queued, at the next step."""
+        """Stop the run and the queued steps at the next step."""
         self.cancel(*self.of(Run, TakeStep))
 
     def stop(self) -> bool:
-        """Cancel whatever escape stops; returns whether there was anything."""
+        """Cancel everything that escape stops; returns whether there was anything."""
         moving = (each for each in self.of(protocol.Configure) if each.command.node is not None)
         return self.cancel(*moving) | self.make_way()
 
     def make_way(self) -> bool:
-        """Cancel what another prompt replaces, which settings outlast; returns whether there was anything."""
+        """Cancel what a new prompt or model replaces, which excludes settings; returns whether there was anything."""
         return self.cancel(*(each for each in self.requests.values() if each.command.stoppable))
 
     def leave(self) -> None:
-        """Cancel whatever the backend does: something else will be on show."""
+        """Cancel everything the backend does, before a different session is shown."""
         self.cancel(*(each for each in self.requests.values() if not each.command.interleavable))
 
     def forget(self) -> None:
-        """Forget all open requests, if no backend will answer them."""
+        """Drop all open requests, which no backend will answer any more."""
         self.requests = {}
 
 
 class RecordInbox:
-    """Holds what the engine's thread handed out until the screen has time for it, frame by frame.
+    """Queues the records from the engine's thread until the next frame of the screen.
 
     Args:
-        receive: Takes in one record, and the id of the command that it answers.
-        show: Shows what the records of a frame changed.
-        open: Tells whether there is a screen to show them: not while the program is being left.
-        soon: Has the screen's thread call something as soon as it can; called in the engine's thread.
+        receive: Receives one record, and the id of the command that it answers.
+        show: Redraws what the records of a frame changed.
+        open: Returns True while there is a screen; False while the program exits.
+        soon: Schedules a call in the screen's thread as soon as possible; called in the engine's thread.
     """
 
     def __init__(
@@ -306,27 +307,27 @@ class RecordInbox:
     ) -> None:
         self._receive, self.show, self._open, self._soon = receive, show, open, soon
         self.waiting: deque[Received] = deque()
-        """Records that were not received yet."""
+        """Records that haven't been received yet."""
         self._due = 0.0
-        """When the next frame may be shown, on the clock of `perf_counter`."""
+        """Earliest time of the next frame, in seconds of `perf_counter`."""
 
     def emit(self, received: Received) -> None:
-        """Take one record; called in the engine's thread."""
+        """Queue one record; called in the engine's thread."""
         self.waiting.append(received)
         record = received.record
         if isinstance(record, Ended) or (isinstance(record, protocol.LookedAhead) and record.last):
-            # an asker may wait for what has ended, and the next tick is up to a frame away
+            # a caller may be waiting for the end, and the next tick is up to a frame away
             self._soon(self.drain)
 
     def tick(self) -> None:
-        """Drain, unless the last frame was so dear that the engine should have the time."""
+        """Drain, unless the last frame took so long that the engine should get the time."""
         began = perf_counter()
         if began >= self._due:
             self.drain()
             self._due = began + (perf_counter() - began) * SHARE
 
     def drain(self) -> None:
-        """Bring everything that the engine handed out to the screen, if there is anything, and a screen."""
+        """Receive and show all queued records, if there are any and there is a screen."""
         if not self.waiting or not self._open():
             return
         with drawing:

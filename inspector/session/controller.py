@@ -1,6 +1,6 @@
-"""One session on the screen: its parts together, and the moves along the path and between branches.
+"""One session on the screen: its parts, and the moves along the path and between branches.
 
-Every method that a key calls returns the answer for the user, empty for none.
+Every method that a key calls returns the answer for the user, or an empty string.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Navigation:
-    """Looks at tokens, chooses others, and goes between branches.
+    """Selects tokens, chooses others, and moves between branches.
 
     Args:
         client: Takes the commands.
@@ -33,7 +33,7 @@ class Navigation:
     def __init__(self, client: EngineClient, setup: Setup) -> None:
         self._client, self._setup = client, setup
         self._forbidden: tuple[int, int, int] | None = None
-        """The choice that the grammar refused last: the same again leaves the grammar, until the next step."""
+        """The last choice that the grammar forbade; choosing it again before the next step leaves the grammar."""
         client.listen(
             self._answered,
             protocol.Failure,
@@ -48,7 +48,7 @@ class Navigation:
     # ---- look around ------------------------------------------------------------------------
 
     def first(self) -> None:
-        """Look at the first token of the completion; from there, at the first of the prompt."""
+        """Select the first token of the completion; from there, the first one of the prompt."""
         timeline = self._timeline
         first = timeline.step_slots[0] if timeline.step_slots else len(timeline.items)
         timeline.select(0 if timeline.slot == first else first)
@@ -63,13 +63,13 @@ class Navigation:
         return (steps[0].index + 1, steps[-1].index + 1) if steps else None
 
     def jump(self, number: int) -> None:
-        """Look at the step of that number, counted from 1."""
+        """Select the step with a number, counted from 1."""
         for slot, item in enumerate(self._timeline.items):
             if isinstance(item, protocol.Step) and item.index == number - 1:
                 self._timeline.select(slot)
 
     def differing(self, by: int) -> str:
-        """Look at the next (or, with -1, the last) step that the settings tried would have picked otherwise."""
+        """Select the next (or, with -1, the previous) step that the trial settings would have picked differently."""
         timeline = self._timeline
         slots = [slot for slot, item in enumerate(timeline.items) if other(timeline.trial, item) is not None]
         here = [slot for slot in slots if (slot > timeline.slot if by > 0 else slot < timeline.slot)]
@@ -80,14 +80,14 @@ class Navigation:
         return f"No {which}step would differ."
 
     def go_to(self, node: int, through: int | None = None) -> None:
-        """Look at a token of the tree: at once on the path, elsewhere once the cache is on its branch.
+        """Select a token of the tree: at once if it is on the path, else after a move of the engine to its branch.
 
         Args:
-            node: The token.
-            through: One that is below it, where the branch matters; None for the branch that was last followed.
+            node: Node of the token.
+            through: A node below it that the path must contain; None for the branch that was last followed.
 
         Raises:
-            KeyError: There is no such token, or it is deleted.
+            KeyError: There is no such node, or it is deleted.
         """
         timeline = self._timeline
         slot, end = timeline.tree.branches.depth(node) - 1, node if through is None else through
@@ -118,15 +118,15 @@ class Navigation:
         return ""
 
     def _choice(self, node: int, token: int) -> tuple[int, int, int]:
-        """A choice, and the number of steps before it."""
+        """A choice with the number of steps taken so far, which tells a repeated choice from a later one."""
         return node, token, self._timeline.tree.taken
 
     def branch(self, by: int) -> str:
-        """Go to the end of a neighbouring branch, and keep the place where they part selected."""
+        """Go to the end of a neighboring branch, and keep the place where the branches diverge selected."""
         timeline = self._timeline
         if timeline.following and timeline.tree.latest(timeline.tip) is not None:
-            return self._go(timeline.tip, None)  # what was taken back
-        # the selected slot, or from the last token on the nearest one that has several nodes
+            return self._go(timeline.tip, None)  # the tokens that were taken back
+        # the selected slot; at the token to come, the last one that has several nodes
         slots = range(len(timeline.items) - 1, -1, -1) if timeline.following else (timeline.slot,)
         for slot in slots:
             if len(nodes := timeline.siblings(slot)) > 1:
@@ -140,7 +140,7 @@ class Navigation:
         return ""
 
     def reroll(self) -> str:
-        """Draw the token to come again; at an older step draw that one again, which makes a sibling of it."""
+        """Draw the token to come again; at an older step, draw that token again, which adds a sibling."""
         if self._setup.settings.temp == 0:
             warmer = f"Press {key_for('sampling')} and set a temperature above 0."
             return f"Greedy has no draw: it takes the most probable token. {warmer}"
@@ -157,14 +157,14 @@ class Navigation:
             self._timeline.select(len(self._timeline.items) - 1)
 
     def verify(self) -> str:
-        """Have the path recomputed from nothing and compared."""
+        """Recompute the path from scratch and compare."""
         self._client.do(protocol.Verify())
         return ""
 
     # ---- records ----------------------------------------------------------------------------
 
     def _answered(self, record: protocol.Record) -> None:
-        """Look at the last token of a branch that chosen tokens begin, and know which of them the grammar forbids."""
+        """Follow a branch that chosen tokens begin, and remember a choice that the grammar forbids."""
         command = self._client.requests[self._client.answering].command
         if isinstance(record, protocol.Step):
             if command.node == record.parent:
@@ -174,13 +174,13 @@ class Navigation:
 
 
 class Controller:
-    """The parts of one session, each with its own job.
+    """The parts of one session.
 
     Args:
         backend: Takes the commands.
         load: The model to open.
-        settings: Of the sampler.
-        prompt: Prefilled as soon as the model is there; an empty one waits for the user.
+        settings: Settings of the sampler.
+        prompt: Prefilled as soon as the model is loaded; an empty one waits for the user.
     """
 
     def __init__(
@@ -193,28 +193,27 @@ class Controller:
         self.history = History(client, self.queries, self.setup, self.runs)
         self.navigation = Navigation(client, self.setup)
         self.transport: LiveTransport | ReplayTransport = self.runs
-        """The live one, or that of the recording on show."""
+        """The live transport, or the one of the recording on show."""
         self.speculation = SpeculationSettings()
         """Settings that speculative decoding begins with."""
         self.opening = False
-        """True if a recording is about to replace what is on show."""
+        """True while a recording is about to replace the session on show."""
         client.runs = lambda: self.transport.running
 
     @property
     def timeline(self) -> Timeline:
-        """The session's timeline."""
         return self.client.timeline
 
     @property
     def resting(self) -> bool:
-        """True if nothing is under way that the user waits for."""
+        """True if the user isn't waiting for anything."""
         timeline = self.client.timeline
         settled = timeline.phase in (Phase.EMPTY, Phase.READY, Phase.FAILED)
         return settled and not (self.opening or timeline.running or self.client.outstanding)
 
     @property
     def stepping(self) -> bool:
-        """True if a distribution is on show, which stays, so that steps, moves and choices mean something."""
+        """True if steps, moves and choices are possible: a distribution is on show and isn't about to be replaced."""
         return self.client.timeline.phase in (Phase.READY, Phase.RUNNING) and not self.opening
 
     def open_model(self, load: LoadSettings) -> str:

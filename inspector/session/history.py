@@ -1,4 +1,4 @@
-"""Undo and redo: of marks, deletions, other ways that the path was sent, draws, settings and breakpoints."""
+"""Undo and redo of marks, deletions, changes of the path, draws, settings and breakpoints."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ NOTHING = (
 )
 NOTHING_AGAIN = "Nothing to redo: {redo} redoes what {undo} has undone, until you change something else"
 MOVES = (MoveTo.kind, protocol.Configure.kind)
-"""Kinds of commands that take tokens back, if nothing else is done at the place that they move to."""
+"""Kinds of commands that take tokens back, unless they also change the path at the place that they move to."""
 _LABEL = 24
-"""Cells of a token's text in an answer."""
+"""Maximum width of a token's text in an answer, in cells."""
 
 
 # ---- changes ------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ Report = Marked | Deleted | Undeleted | Settings | Breakpoints | DrawCount
 
 
 class Change(Struct, frozen=True):
-    """A change, by the report of it, and by that of its undoing."""
+    """A change, as the report of its undoing and the report of the change itself."""
 
     before: Report
     after: Report
@@ -53,24 +53,24 @@ class Change(Struct, frozen=True):
 
 
 class PathChange(Struct, frozen=True):
-    """The user sent the path another way."""
+    """A change of the path by the user."""
 
     before: int
-    """End of the path before."""
+    """Last node of the path before the change."""
     first: int
-    """Node where the other way begins."""
+    """First node of the new branch."""
     last: int
-    """Its last node that the user gave."""
+    """Last node of the new branch that the user gave."""
     how: Literal["chosen", "held", "released", "prompt", "back"] = "chosen"
     """Tokens were chosen or typed; interventions held or released; a prompt or a message given; a token taken back."""
     moved_for: Change | None = None
-    """The change that the path was moved for: settings or a draw from an older step on, a deletion of where it was."""
+    """The change that moved the path, if any: settings or a draw at an older step, or a deletion of the path's end."""
     end: int = ROOT
-    """End of the path when this was undone."""
+    """Last node of the path when this change was undone."""
 
 
 def report_of(change: Change | PathChange, again: bool) -> Report | None:
-    """The report of a change, or of its undoing; None for a path that only goes elsewhere."""
+    """The report of a change (with `again`) or of its undoing; None if only the path changes."""
     reported = change.moved_for if isinstance(change, PathChange) else change
     if reported is None:
         return None
@@ -78,16 +78,16 @@ def report_of(change: Change | PathChange, again: bool) -> Report | None:
 
 
 class History:
-    """Takes the last change back, or makes it again. Each method that a key calls returns the answer for the user.
+    """Undoes and redoes changes. Each method that a key calls returns the answer for the user.
 
-    It follows from the records alone, so that a session that is continued has that of the one before. Taking a change
-    back is reported by an `Undone`, and after it by whatever reported the change: a mark, a deletion, settings.
-    Breakpoints are of this screen and in no record, and so is taking them back.
+    The history is built from records alone, so that a continued session still has it. Undoing is reported by an
+    `Undone` record, followed by a record of the kind that reported the change: a mark, a deletion, settings.
+    Breakpoints belong to this screen; neither they nor their undoing are in records.
 
     Args:
-        client: Reports the changes, and takes what undoes them.
+        client: Receives the records, and sends the commands that undo.
         queries: Know the settings in force.
-        setup: Changes them.
+        setup: Changes the settings.
         runs: Have the breakpoints.
     """
 
@@ -98,51 +98,51 @@ class History:
         self._done: list[Change | PathChange] = []
         """Changes in force, oldest first."""
         self._undone: list[Change | PathChange] = []
-        """Changes that were taken back, the one to make again last."""
+        """Changes that were undone; the last one is redone first."""
         self._expected: Report | None = None
-        """The report of the change that was just taken back, or made again: that is no change of its own."""
+        """The report that the last undo or redo brings, which doesn't count as a new change."""
         self._timeline, self._tree = client.timeline, client.timeline.tree.marks
         self._settings, self._points = queries.in_force, runs.breakpoints.points
         self._marks: dict[int, Marked] = {}
-        """Marks as they were before the present record."""
+        """Marks before the current record, by node."""
         self.draws: dict[int, int] = {}
-        """Number of times that was drawn again, by the node before; without those of 0."""
+        """Number of times that the token after a node was drawn again, by node."""
         self._tip = client.timeline.tip
         self._left: int | None = None
-        """End of the path before the command under way moved it."""
+        """Last node of the path before the current command moved it; None if it didn't."""
         self._returning = ROOT
-        """Node that undoing or redoing moves to: that is no change of its own."""
+        """Node that an undo or redo moves to, which doesn't count as a new change."""
         self._choosing = False
-        """True if the command under way has put in a token."""
+        """True if the current command has added a token that the user gave."""
         client.listen(self._receive)
         runs.changed = self._settle
 
     # ---- keys -------------------------------------------------------------------------------
 
     def undo(self) -> str:
-        """Take back the last change that still holds."""
+        """Undo the last change that is still in force."""
         self._settle()
         while self._done and not self._holds(self._done[-1]):
             self._done.pop()
         return self._turn(self._done[-1], again=False) if self._done else with_keys(NOTHING)
 
     def redo(self) -> str:
-        """Make the change again that was taken back last."""
+        """Redo the change that was undone last."""
         self._settle()
         return self._turn(self._undone[-1], again=True) if self._undone else with_keys(NOTHING_AGAIN)
 
     def count(self) -> int:
-        """Number of changes that can be taken back, for `put_back`."""
+        """Number of changes in the history, for `put_back`."""
         self._settle()
         return len(self._done)
 
     def put_back(self, count: int, settings: Settings, tip: int) -> None:
-        """Forget the changes after the first ones: something else puts the session back to where it was then.
+        """Drop the latest changes, because the caller restores the session to the state before them.
 
         Args:
-            count: Number of those that stay.
-            settings: Those that are about to be in force again.
-            tip: The end of the path that is about to be on show again.
+            count: Number of changes to keep.
+            settings: The settings that the caller restores.
+            tip: Last node of the path that the caller restores.
         """
         self._settle()
         del self._done[count:]
@@ -151,7 +151,7 @@ class History:
         self._returning = tip
 
     def _holds(self, change: Change | PathChange) -> bool:
-        """True if there is something to take back: the user may have done it another way."""
+        """True if a change is still in force; the user may have reversed it without undo."""
         timeline = self._client.timeline
         if isinstance(change, PathChange):
             if change.moved_for is not None:
@@ -174,7 +174,7 @@ class History:
             return refused
         words = self._words(change, again)
         if isinstance(report_of(change, again), Breakpoints):
-            self._turned(again)  # in no record
+            self._turned(again)  # no record reports it
         else:
             self._client.receive(protocol.Undone(again))
         problem = self._carry_out(change, again)
@@ -199,7 +199,7 @@ class History:
         return ""
 
     def _carry_out(self, change: Change | PathChange, again: bool) -> str:
-        """Have it as it was before a change, or after it; returns what went wrong."""
+        """Restore the state before a change, or with `again` the one after it; returns what went wrong."""
         client, timeline = self._client, self._client.timeline
         match report_of(change, again):
             case Settings() as settings:
@@ -265,7 +265,7 @@ class History:
         return f"{count:,} tokens inserted" if count > 1 else f"continuing with {self._label(change.first)}"
 
     def _tokens(self, first: int, last: int) -> int:
-        """Number of tokens of a path from one to another, both included; 1 if one of them is deleted."""
+        """Number of tokens between two nodes of a path, including both; 1 if one of them is deleted."""
         branches = self._client.timeline.tree.branches
         known = first in branches and last in branches
         return branches.depth(last) - branches.depth(first) + 1 if known else 1
@@ -308,7 +308,7 @@ class History:
                     if back and not returned and left != timeline.tip:
                         self._take(PathChange(left, timeline.tip, timeline.tip, "back"))
             case Step(origin="sampled" | "greedy"):
-                self._left, self._choosing = None, False  # the sampler took it
+                self._left, self._choosing = None, False  # the sampler picked it
             case Step():
                 self._stepped(record)
             case protocol.Resampled(next=drawn):
@@ -327,7 +327,7 @@ class History:
         self._tip = timeline.tip
 
     def _take(self, change: Change | PathChange) -> None:
-        """Take in a change, unless taking back another change brought it."""
+        """Add a change, unless an undo or redo brought it."""
         expected, self._expected = self._expected, None
         if isinstance(change, Change):
             if change.after == expected:
@@ -339,7 +339,7 @@ class History:
         self._undone.clear()
 
     def _turned(self, again: bool) -> None:
-        """The last change was taken back, or the one that was taken back last was made again."""
+        """Move the last change to the undone ones, or back from them."""
         source, target = (self._undone, self._done) if again else (self._done, self._undone)
         if source:
             change = source.pop()
@@ -350,7 +350,7 @@ class History:
             target.append(change)
 
     def _follow(self) -> None:
-        """Begin again with another model or recording; with another tree settings and breakpoints stay."""
+        """Start a new history for a new model or recording; for a new tree, keep settings and breakpoints."""
         stay = Settings | Breakpoints if self._client.timeline is self._timeline else ()
         self._done = [each for each in self._done if isinstance(getattr(each, "after", None), stay)]
         self._undone.clear()
@@ -360,7 +360,7 @@ class History:
         self._marks, self.draws, self._left, self._choosing = {}, {}, None, False
 
     def _settle(self) -> None:
-        """Notice other breakpoints, and other settings once the engine, or the recording, has them in force."""
+        """Add changes of breakpoints, and of settings once they are in force in the engine or the recording."""
         settings, points = self._settings, self._points
         self._settings, self._points = self._queries.in_force, self._runs.breakpoints.points
         if self._client.timeline.prompts.opened is None:
@@ -371,11 +371,11 @@ class History:
             self._take(Change(points, self._points))
 
     def _stepped(self, step: Step) -> None:
-        """A token that the user put in: chosen or typed."""
+        """Add a token that the user gave, chosen or typed, to the history."""
         held, parent = step.origin == "intervened", self._client.timeline.tree.nodes.get(step.parent)
         if held and not (isinstance(parent, Step) and parent.origin == "intervened"):
             self._left = step.parent if self._left is None else self._left
-            return  # the first of a branch under interventions: they come next
+            return  # the first token of a branch under interventions: their record comes next
         left, self._left = self._left, None
         if step.origin not in ("chosen", "inserted") and not (held and step.id != step.choice.picked):
             self._choosing = False
@@ -389,7 +389,7 @@ class History:
 
 
 def _mark_words(before: Marked, after: Marked) -> str:
-    """The change of the marks: `the bookmark`, `the note and caption`."""
+    """Words for a change of marks: `the bookmark`, `the note and caption`."""
     if before.bookmarked != after.bookmarked:
         return "the bookmark" if after.bookmarked else "taking the bookmark off"
     fields = ("name", "note", "caption")
@@ -398,7 +398,7 @@ def _mark_words(before: Marked, after: Marked) -> str:
 
 
 def _settings_words(old: Settings, new: Settings) -> str:
-    """The setting that was changed, with its present value; of several their number."""
+    """Words for a change of settings: up to two with their new values, else their number."""
     changed = [field for field in FIELDS if getattr(old, field.name) != getattr(new, field.name)]
     if len(changed) > 2:
         return f"{len(changed)} sampling settings"

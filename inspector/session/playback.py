@@ -1,4 +1,4 @@
-"""Recordings of one application: opened, and continued live."""
+"""The recording that an application shows, and continuing it live."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ if TYPE_CHECKING:
 
 
 class Opening(Struct, frozen=True):
-    """A recording that is to be shown."""
+    """How to open a recording."""
 
     path: Path
     play: bool = False
-    """True to play it from its start, rather than show it whole."""
+    """True to play it from its start instead of showing all of it."""
     speed: float = 1.0
     follow: bool = False
-    """Show what a program appends to it, and nothing else but this recording."""
+    """True to keep showing what another program appends to it; it can't be continued live."""
     live: bool = False
-    """Continue live as soon as it is read, and append to its file."""
+    """True to continue live as soon as it is read, and append to its file."""
     own: LoadSettings | None = None
-    """Settings that it was loaded with while it was live, until a moment ago: the engine that had it is gone."""
+    """If it is this program's session and its engine has died: the settings that the model was loaded with."""
     load: dict[str, Any] = field(default_factory=dict)
-    """Fields of the recorded `LoadSettings` that are replaced when it continues live."""
+    """Fields to replace in the recorded `LoadSettings` when it continues live."""
 
 
 class Playback:
     """Shows a recording instead of the session, until it is continued live.
 
     Args:
-        controller: Shows it.
-        recorder: Keeps the session that is lived through.
-        live: Gives the live engine, started.
-        emit: Takes in a record with the next frame.
+        controller: The session's controller.
+        recorder: Records the live session.
+        live: Returns the live engine, started.
+        emit: Queues a record for the next frame.
         host: The screen.
     """
 
@@ -62,31 +62,31 @@ class Playback:
         self.controller, self.recorder, self.live, self.host = controller, recorder, live, host
         self._emit = emit
         self.waiting: Opening | None = None
-        """A recording that is shown once the commands of the session before it have ended."""
+        """A recording to show once the commands of the previous session have ended."""
         self.replay: ReplayTransport | None = None
-        """The keys of the recording on show, and the way from it to a live session; None while one is lived through."""
+        """The transport of the recording on show; None in a live session."""
 
     @property
     def player(self) -> Player | None:
-        """The recording on show, None while a session is lived through."""
+        """The player of the recording on show; None in a live session."""
         return self.replay.player if self.replay is not None else None
 
     # ---- showing ----------------------------------------------------------------------------
 
     def open(self, opening: Opening) -> None:
-        """Show a recording instead of what is on show."""
+        """Show a recording instead of the current session or recording."""
         self.controller.client.leave()
         self.controller.opening, self.waiting = True, opening
         self.tick()
 
     def fall_back(self) -> bool:
-        """The engine is gone: show what was recorded of the session instead.
+        """Show the recording of the session, because its engine has died.
 
         Returns:
-            Whether there was one to show.
+            Whether there was a session to show.
 
         Raises:
-            RecordingError: It could not be written to a file.
+            RecordingError: The session could not be written to a file.
         """
         if self.replay is not None:
             self.replay.loaded = None
@@ -96,7 +96,7 @@ class Playback:
         return True
 
     def tick(self) -> None:
-        """Do what a frame has time for."""
+        """Do the work of one frame: open, read, play or continue a recording."""
         client = self.controller.client
         if self.waiting is not None and not client.outstanding:
             opening, self.waiting, self.controller.opening = self.waiting, None, False
@@ -111,18 +111,18 @@ class Playback:
             self._continue(replay)
 
     def _begin(self, opening: Opening) -> None:
-        from inspector.session.player import Player  # for a session that is a recording
+        from inspector.session.player import Player  # imported only if a recording is shown
         from inspector.session.replay import ReplayTransport
         from inspector.session.replay_backend import ReplayBackend
 
         client, loaded = self.controller.client, None
         facts = client.timeline.facts
         if opening.own is None and self.replay is None and facts is not None:
-            loaded = self.controller.setup.load, facts  # the live engine has this model, and it is in use
+            loaded = self.controller.setup.load, facts  # the model in the live engine
         backend = ReplayBackend(self.controller, self._emit, self.host.say)
 
         def from_the_start() -> None:
-            """Show the recording again, as a lesson's card goes back in it: it is not continued from elsewhere."""
+            """Show the recording again from its start; a way to a live session that has begun is given up."""
             if self.replay is not None:
                 self.replay.leave()
             backend.begin()
@@ -146,7 +146,7 @@ class Playback:
     # ---- going live -------------------------------------------------------------------------
 
     def _continue(self, replay: ReplayTransport) -> None:
-        """Continue the session live as soon as all of it is on show."""
+        """Continue the session live."""
         file, given = replay.player.file, replay.opening.load
         replay.opening = replace(replay.opening, live=False)
         if file.reader.torn:
@@ -158,7 +158,7 @@ class Playback:
             self.host.say(replay.begin(load))
 
     def arrived(self, player: Player) -> None:
-        """The session is live: it is kept from here on, with what the player has on show."""
+        """Switch to the live session; the recorder continues after the entries that the player shows."""
         file = player.file
         whole = player.at_end and not (file.failure or file.stopped)
         own = whole and file.path.parent == self.recorder.directory
@@ -172,17 +172,17 @@ class Playback:
 
     @property
     def entries(self) -> Sequence[Entry]:
-        """All of the session, or of the recording on show."""
+        """All entries of the live session or of the recording on show."""
         return self.recorder.entries if self.player is None else self.player.file.entries
 
     @property
     def path(self) -> Path | None:
-        """The file of what is on show; None if there is none."""
+        """The file of the session or recording on show; None if there is none."""
         return self.player.file.path if self.player is not None else self.recorder.path
 
 
 def checked(path: Path) -> Path:
-    """See that a file is a trace, before a screen is opened for it.
+    """Return a path after checking that it is a trace, before a screen opens for it.
 
     Raises:
         RecordingError: It isn't, or can't be read.

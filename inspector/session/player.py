@@ -1,11 +1,11 @@
 """A recording on the screen: read between frames, shown up to a place in it, played at its own pace.
 
-The place is a number of entries, which are shown one after another. Going back means to begin again and show all up to
-an earlier place, which takes a moment in a long recording and needs nothing kept for it.
+A place is a number of entries, which are shown one after another. Going back clears the screen and shows all entries
+up to an earlier place again, which takes a moment in a long recording but needs no stored states.
 
-A step through it ends at a place at which the picture changes, or a caption speaks. A caption that was written where
-the session stood speaks at its own place. One that was written afterwards, about a token further up, speaks where that
-token came: an audience that watches it come is to read it then.
+A step ends at a place at which the picture changes or a caption is shown. A caption about the token that the session
+was at is shown where it was written. One that was written later, about an earlier token, is shown where that token was
+added, so that an audience reads it as the token appears.
 """
 
 from __future__ import annotations
@@ -28,26 +28,27 @@ from inspector.state.capability import ReplayStop
 from inspector.state.timeline import STATES
 
 Telling = tuple[type, ...]
-"""Classes of records that change what is looked at, where that is the screen of a tool."""
+"""Classes of records that change the screen of the tool on show."""
 LATE_CAPTION = 3.0
-"""A caption that was written so many seconds after its step was not read in the recorded time."""
+"""Seconds after its step from which on a caption counts as written later, so that the recorded time leaves none to read
+it."""
 WORDS_A_SECOND = 3.0
 _QUIET = (
     protocol.Marked, protocol.Ended, protocol.Measuring, protocol.Failure, protocol.Finished, protocol.Verified,
     protocol.Undone,
 )  # fmt: skip
-"""Records that change nothing on show."""
+"""Records that don't change the picture."""
 _PICTURES = (protocol.PrefillChunk, protocol.Prefilled, protocol.Step, protocol.Moved, protocol.Resampled)
 """Entries that change the main screen."""
 STOPS: dict[type, ReplayStop] = {of: stop for state in STATES for of, (stop, _) in state.STOPS.items()}
 LOOK_SECONDS = 2.0
 """Seconds between two checks whether a program still appends to the file."""
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, math.inf)
-"""Times the recorded pace; the last is as fast as it can be shown."""
+"""Multiples of the recorded pace; the last is as fast as possible."""
 READ_SECONDS, SHOW_SECONDS = 0.012, 0.012
-"""Seconds of a frame, while a recording is read, and while entries are caught up with."""
+"""Seconds of a frame for reading the recording, and for showing its entries."""
 LONGEST_PAUSE = 15.0
-"""Seconds: a longer pause of the recorded user is cut."""
+"""Seconds to which a longer pause of the recorded user is cut."""
 
 
 # ---- captions and steps -------------------------------------------------------------------------
@@ -57,51 +58,51 @@ class Caption(Struct, frozen=True):
     """One caption."""
 
     node: int
-    """The token that it speaks of."""
+    """Node of the token that it is about."""
     text: str
-    """Not made printable."""
+    """Not yet printable."""
     tool: str
-    """Id of the panel or tool that shows what it says; empty for none in particular."""
+    """Id of the panel or tool that shows what it is about; empty for none."""
     seconds: float
-    """Time to read it, if it was not waited for in the recorded time."""
+    """Time to read it, if the recorded time doesn't include it; else 0."""
 
 
 class Captions:
-    """Takes in the entries of a recording in their order; what is said of a place may come long after it."""
+    """The captions of a recording, collected from its entries in order; one may be written long after its token."""
 
     def __init__(self) -> None:
         self.at: dict[int, list[Caption]] = {}
-        """Captions by place: a number of entries."""
+        """Captions by the place at which they are shown."""
         self._of: dict[tuple[int, int], list[tuple[int, Caption]]] = {}
-        """Captions in force, by the number of the tree and the node, with their places in ascending order."""
+        """Captions in force with their places in ascending order, by the number of the tree and the node."""
         self._tree = 0
         self._reached: dict[int, tuple[int, float]] = {}
-        """Place and time at which each node of the present tree came."""
+        """Place and time at which each node of the current tree was added."""
         self._prompt: list[int] = []
-        """Nodes that came with the last prompt, until something follows it."""
+        """Nodes that the last prompt added, until something follows it."""
         self._tip, self._jumped = 0, 0.0
-        """The end of the path, and the time when it last changed by more than a step."""
+        """Last node of the path, and the time of its last change other than a step."""
         self._changed = 0
-        """The place after the last entry that changed anything."""
+        """The place after the last entry that changed the picture."""
 
     def of(self, tree: int, node: int, place: int) -> str:
-        """The caption of a node up to a place; empty for most."""
+        """The caption of a node up to a place; empty if there is none."""
         texts = [caption.text for at, caption in self._of.get((tree, node), ()) if at <= place]
         return texts[-1] if texts else ""
 
     def before(self, place: int) -> int:
-        """The last place up to one where a caption speaks, that one included; 0 for none."""
+        """The last place with a caption, up to and including a place; 0 if there is none."""
         return max((at for at in self.at if at <= place), default=0)
 
     def note(self, place: int, entry: Entry) -> int | None:
-        """Take in an entry.
+        """Apply an entry.
 
         Args:
-            place: How many entries there are, this one included.
-            entry: The last of them.
+            place: Number of entries so far, including this one.
+            entry: The entry.
 
         Returns:
-            The place where a caption speaks now that this entry is known; None if it has none.
+            The place at which the caption of this entry is shown; None if the entry adds none.
         """
         if not isinstance(entry.value, _QUIET):
             self._changed = place
@@ -135,7 +136,7 @@ class Captions:
         return None
 
     def alone(self, place: int, stop: int) -> bool:
-        """True if at a place there is nothing else to be seen than at a stop before it, but for the caption there."""
+        """True if the picture at a place differs from that at an earlier stop by the caption alone."""
         return self._changed <= stop < place and stop not in self.at
 
     def _come(self, nodes: Iterable[int], place: int, at: float) -> None:
@@ -145,22 +146,24 @@ class Captions:
     # ---- captions ---------------------------------------------------------------------------
 
     def _written(self, place: int, mark: protocol.Marked, at: float) -> int | None:
-        """Take in what is written at a node from here on."""
+        """Apply a mark; returns the place at which its caption is shown, None if it adds none."""
         if mark.node not in self._reached:
             return None
         written = self._of.setdefault((self._tree, mark.node), [])
         said = mark.caption, mark.tool
         known = next((n for n, (_, each) in enumerate(written) if (each.text, each.tool) == said), None)
-        if known is not None or not mark.caption:  # another mark was made there, or a caption was taken back
+        if (
+            known is not None or not mark.caption
+        ):  # only another mark changed, or a caption was removed or undone
             self._forget(written, len(written) - 1 if known is None else known + 1)
             return None
         reached, came = self._reached[mark.node]
         if mark.node == self._tip or at - max(came, self._jumped) <= LATE_CAPTION:
-            reached = place  # it was written where the session stood
+            reached = place  # written at the token that the session was at
         elif written:
-            reached = written[-1][0]  # it was corrected
+            reached = written[-1][0]  # a correction of the earlier caption
             self._forget(written, len(written) - 1)
-        # a caption with a panel was written for a replay: it was hardly waited for
+        # a caption with a panel was written for a replay, so the recorded time hardly includes its reading
         seconds = len(mark.caption.split()) / WORDS_A_SECOND if at - came > LATE_CAPTION or mark.tool else 0.0
         caption = Caption(mark.node, mark.caption, mark.tool, seconds)
         written.append((reached, caption))
@@ -168,7 +171,7 @@ class Captions:
         return reached
 
     def _forget(self, written: list[tuple[int, Caption]], kept: int) -> None:
-        """Take back all but the first captions of a node."""
+        """Remove all captions of a node but the first `kept`."""
         for place, caption in written[max(0, kept) :]:
             self.at[place] = [each for each in self.at[place] if each is not caption]
             if not self.at[place]:
@@ -177,29 +180,29 @@ class Captions:
 
 
 class Stops:
-    """The places of one recording, each a number of entries.
+    """The places of one recording at which steps end.
 
     Args:
-        entries: Those that were read; more come.
+        entries: The entries read so far; the list grows.
     """
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._entries = entries
         self.places: list[int] = []
-        """Ends of steps, in ascending order."""
+        """Places at which steps end, in ascending order."""
         self._pictures: list[int] = []
         self._row: type[object] | None = None
-        """The kind of those that come in a row now."""
+        """Class of the records in the current row."""
         self._spoken = 0
-        """The last place to which a caption moved a step's end."""
+        """The last place to which a caption moved the end of a step."""
 
     def note(self, value: Kept) -> None:
-        """Take in the last entry that was read."""
+        """Apply the value of the last entry read."""
         place, picture = len(self._entries), isinstance(value, _PICTURES)
         if picture:
             self._pictures.append(place)
         stop = ReplayStop.EACH if picture else STOPS.get(type(value))
-        # shown with the step before it: what was drafted after its token, and a prompt's logprobs
+        # shown with the step before: tokens drafted after it, and a prompt's logprobs
         late = isinstance(value, protocol.PromptReadings) or (
             isinstance(value, protocol.DraftRound) and value.stage == "taken"
         )
@@ -215,14 +218,14 @@ class Stops:
             self.places.append(place)
 
     def speak(self, place: int, captions: Captions) -> None:
-        """Have a step end where a caption speaks, rather than just before it."""
+        """Let a step end at the place of a caption, instead of just before it."""
         if self.places and captions.alone(place, self.places[-1]):
             self.places[-1] = self._spoken = place
         elif self.upto(place) != place:
             insort(self.places, place)
 
     def cut(self) -> None:
-        """Forget the places beyond the last entry."""
+        """Drop the places after the last entry."""
         for places in (self.places, self._pictures):
             del places[bisect_right(places, len(self._entries)) :]
 
@@ -231,11 +234,11 @@ class Stops:
         return bisect_right(self._pictures, place)
 
     def after(self, place: int, telling: Telling = ()) -> int:
-        """The next place where a step ends.
+        """The next place at which a step ends.
 
         Args:
-            place: The present one.
-            telling: Records that change what is looked at, too.
+            place: The current place.
+            telling: Further classes of records that end a step.
         """
         stop = bisect_right(self.places, place)
         end = self.places[stop] if stop < len(self.places) else len(self._entries)
@@ -243,11 +246,11 @@ class Stops:
         return next(found, end) if telling else end
 
     def upto(self, place: int, telling: Telling = ()) -> int:
-        """The last place where a step ends, that one included; 0 for the beginning.
+        """The last place at which a step ends, up to and including a place; 0 for the beginning.
 
         Args:
-            place: The present one.
-            telling: Records that change what is looked at, too.
+            place: The current place.
+            telling: Further classes of records that end a step.
         """
         stop = bisect_right(self.places, place) - 1
         begin = self.places[stop] if stop >= 0 else 0
@@ -259,31 +262,31 @@ class Stops:
 
 
 class RecordedQuestions:
-    """Questions of a lesson that was recorded, as far as it was read: the same question gets the same answer."""
+    """The questions of a recorded lesson and their answers, as far as the recording was read."""
 
     def __init__(self) -> None:
         self._answers: dict[str, list[protocol.Record]] = {}
-        """Answers by the question, as `QuestionAsked` has it."""
+        """Answers by the question, in the form that `QuestionAsked` has."""
         self._reading: list[protocol.Record] | None = None
-        """The answer that is being read."""
+        """The answer being read, if any."""
         self._kind = ""
-        """Kind of the question that it answers."""
+        """Kind of the question being answered."""
 
     def note(self, value: Kept) -> None:
-        """Take in an entry: an answer is all up to the end of its command."""
+        """Apply the value of an entry; an answer consists of all records up to the end of its command."""
         if isinstance(value, protocol.QuestionAsked):
             command = asked(value.command)
             self._kind = "" if command is None else command.kind
             self._reading = self._answers[value.command if command is None else question(command)] = []
         elif isinstance(value, protocol.Ended | protocol.Failure) and value.command != self._kind:
-            pass  # of a command before it, or meanwhile
+            pass  # the end of a different command
         elif isinstance(value, protocol.Ended):
             self._reading = None
         elif self._reading is not None and not isinstance(value, Settings | LoadSettings):
             self._reading.append(value)
 
     def answer(self, command: protocol.Command) -> list[protocol.Record]:
-        """The answer to a question; empty if it was not asked."""
+        """The recorded answer to a question; empty if it wasn't asked."""
         return self._answers.get(question(command), []) if self._answers else []
 
 
@@ -292,24 +295,23 @@ class RecordedEntries:
 
     Args:
         path: The trace.
-        follow: Whether to continue at its end while a program appends to it.
+        follow: Whether to wait at the end for what another program appends.
 
     Raises:
-        RecordingError: There is no such file, or it is no trace that this version reads.
+        RecordingError: There is no such file, or it isn't a trace that this version reads.
     """
 
     def __init__(self, path: Path, follow: bool = False) -> None:
         self.path = path
         self.entries: list[Entry] = []
-        """Entries that were read."""
+        """Entries read so far."""
         self.reading = True
-        """True if there is more of the file to come; what a program appends later aside."""
+        """True while there is more to read, not counting what another program appends later."""
         self.failure: RecordingError | None = None
-        """Why the rest can't be read, if so; what was read before it stands."""
+        """Why the rest can't be read, if so; the entries before it stay valid."""
         self.stopped = False
-        """True if the user had the rest left unread."""
+        """True if the user stopped the reading."""
         self.stops = Stops(self.entries)
-        """Places where steps through it end."""
         self.opened: list[int] = []
         """Places after the prompts that begin a tree."""
         self.questions = RecordedQuestions()
@@ -320,18 +322,18 @@ class RecordedEntries:
 
     @property
     def following(self) -> bool:
-        """True if more may come at the end."""
+        """True if another program may append entries."""
         return self._follow and self.reader.follows
 
     @property
     def left(self) -> bool:
-        """True if no program appends to a file that is followed, as far as was seen a moment ago."""
+        """True if no program appends to a followed file any more; checked every `LOOK_SECONDS`."""
         if (now := time.monotonic()) - self._looked >= LOOK_SECONDS:
             self._looked, self._left = now, self.following and not in_use(self.path)
         return self._left
 
     def read(self, enough: Callable[[], bool]) -> None:
-        """Read on, entry by entry, until `enough` or the end; called while there may be more."""
+        """Read further entries until `enough` returns True or the file ends."""
         try:
             with uncollected():
                 while not enough():
@@ -346,7 +348,7 @@ class RecordedEntries:
                     self.questions.note(value)
         except StopIteration:
             self.reading = False
-        except RecordingError as error:  # what was read before it stands
+        except RecordingError as error:  # the entries before it stay valid
             self.failure, self.reading = error, False
 
     def stop(self) -> bool:
@@ -358,11 +360,11 @@ class RecordedEntries:
         return True
 
     def end_before(self, position: int, failure: RecordingError) -> None:
-        """Have the recording end before an entry that can't be shown.
+        """Let the recording end before an entry that can't be shown.
 
         Args:
-            position: Entries up to it, itself among them.
-            failure: Why.
+            position: Number of entries up to and including that entry.
+            failure: The reason.
         """
         self.reading, self.failure = False, failure
         self.close()
@@ -370,7 +372,6 @@ class RecordedEntries:
         self.stops.cut()
 
     def close(self) -> None:
-        """Let go of the file."""
         self.reader.close()
 
 
@@ -379,14 +380,14 @@ class Player:
 
     Args:
         path: The trace.
-        show: Shows what an entry says.
-        begin: Clears the screen, before the first entry is shown again.
-        from_start: Whether it stands at its beginning once it is read, rather than at its end.
-        clock: Seconds.
-        follow: Whether to continue at its end while a program appends to it.
+        show: Shows an entry.
+        begin: Clears the screen before the first entry is shown again.
+        from_start: Whether to stay at the beginning once the file is read, instead of going to the end.
+        clock: Returns seconds.
+        follow: Whether to wait at the end for what another program appends.
 
     Raises:
-        RecordingError: There is no such file, or it is no trace that this version reads.
+        RecordingError: There is no such file, or it isn't a trace that this version reads.
     """
 
     def __init__(
@@ -399,44 +400,44 @@ class Player:
         follow: bool = False,
     ) -> None:
         self.file = RecordedEntries(path, follow)
-        """The file, as far as it was read."""
+        """The file, as far as it has been read."""
         self.position = 0
-        """Number of its entries that are on show."""
+        """Number of entries on show."""
         self.playing = False
         self.speed = 1.0
         self._show, self._begin, self._clock = show, begin, clock
         self._speaks = False
-        """True if the captions of the place are shown: where it was stepped or played to."""
+        """True if the captions of the place are shown, because it was reached by a step or by playing."""
         self._nth = 0
-        """Index of the one that is shown: two may speak at one place."""
+        """Index of the caption on show, if the place has several."""
         self._seen: tuple[object, ...] = ()
-        """State at the end of the frame before."""
+        """State at the end of the previous frame."""
         self._target: int | None = 0 if from_start else None
-        """The place to show; None for all that there is."""
+        """The place to show; None for the end."""
         self._then = 0.0
-        """When the entry before the next one was due."""
+        """Time at which the last entry was due."""
 
     # ---- what is known ----------------------------------------------------------------------
 
     @property
     def at_end(self) -> bool:
-        """True if all is on show."""
+        """True if all entries are read and on show."""
         return not self.file.reading and self.position == len(self.file.entries)
 
     @property
     def behind(self) -> int:
-        """Number of changes of the picture after the place to show; 0 if what comes is shown."""
+        """Number of steps after the place to show; 0 if new entries are shown as they come."""
         places = self.file.stops.places
         return 0 if self._target is None else len(places) - bisect_right(places, self._target)
 
     @property
     def settled(self) -> bool:
-        """True if nothing is being read or caught up with."""
+        """True if the file is read and the place to show is reached."""
         return not self.file.reading and self.position == self._wanted
 
     @property
     def stop(self) -> tuple[int, int]:
-        """Number of changes of the picture on show, and of all."""
+        """Number of steps on show, and of all."""
         places = self.file.stops.places
         return bisect_right(places, self.position), len(places)
 
@@ -446,12 +447,13 @@ class Player:
         return self.file.entries[self.position - 1].value if self.position else None
 
     def caption(self, node: int) -> str:
-        """The author's caption of a node of the tree on show up to here; empty for most."""
+        """The author's caption of a node of the tree on show, up to the current place; empty if there is none."""
         return self.file.captions.of(bisect_right(self.file.opened, self.position), node, self.position)
 
     @property
     def telling(self) -> Caption | None:
-        """The caption that speaks, until the main screen or the caption changes; None unless the user stepped there."""
+        """The caption on show, until the main screen or the caption changes; None if the place wasn't reached by a step
+        or by playing."""
         if not self._speaks or self.position != self._wanted:
             return None
         place = self.file.captions.before(self.position)
@@ -467,30 +469,28 @@ class Player:
     # ---- keys -------------------------------------------------------------------------------
 
     def play(self) -> None:
-        """Play on from here; from the end, play all from the start."""
+        """Play from the current place, or from the start if it is the end."""
         if self.at_end:
             self.start()
         self.playing, self._then, self._speaks = True, self._clock(), True
 
     def pause(self) -> None:
-        """Stand still."""
         self.playing = False
         if self._target is not None:
             self._target = max(self._target, self.position)
 
     def start(self) -> None:
-        """Go to where the first prompt begins."""
+        """Go to the beginning of the first prompt."""
         self.go(self.file.opened[0] if self.file.opened else 0)
 
     def end(self) -> None:
-        """Go to the end."""
         self.playing, self._target, self._speaks = False, None, False
 
     def step(self, telling: Telling = ()) -> None:
         """Show the next change of the picture, or the next caption.
 
         Args:
-            telling: Records that change the picture, too.
+            telling: Further classes of records that change the picture.
         """
         self.playing = False
         here = self.file.captions.at.get(self._wanted, ())
@@ -502,34 +502,34 @@ class Player:
         self._target = None if self.file.following and self.at_end and after == self._wanted else after
 
     def back(self, telling: Telling = ()) -> None:
-        """Show what was there a change of the picture, or a caption, before.
+        """Go back by one change of the picture, or one caption.
 
         Args:
-            telling: Records that change the picture, too.
+            telling: Further classes of records that change the picture.
         """
         self.playing = False
         if self._speaks and self._nth:
             self._nth -= 1
             return
-        now = self.file.stops.upto(self._wanted, telling)  # what is on show now is that of this place
+        now = self.file.stops.upto(self._wanted, telling)  # the picture on show is that of this place
         self.go(self.file.stops.upto(now - 1, telling))
         self._speaks, self._nth = True, max(0, len(self.file.captions.at.get(self._wanted, ())) - 1)
 
     def go(self, place: int) -> None:
-        """Show all entries up to a place, and no more."""
+        """Show the entries up to a place."""
         self._target, self._nth = place, 0
         if place < self.position:
             self.position = 0
             self._begin()
 
     def change_speed(self, by: int) -> None:
-        """Play at another speed, `by` places further in `SPEEDS`."""
+        """Change the speed by some places in `SPEEDS`."""
         self.speed = SPEEDS[max(0, min(len(SPEEDS) - 1, SPEEDS.index(self.speed) + by))]
 
     # ---- frame by frame ---------------------------------------------------------------------
 
     def tick(self) -> bool:
-        """Do what a frame has time for: read, catch up, play.
+        """Do the work of one frame: read, catch up, play.
 
         Returns:
             Whether anything on show changed.
@@ -566,12 +566,12 @@ class Player:
 
     @property
     def _played(self) -> bool:
-        """True if all that was read is on show, the last caption too."""
+        """True if all entries read so far are on show, and the last caption too."""
         captions = self.file.captions.at.get(self.position, ())
         return self.position == len(self.file.entries) and self._nth + 1 >= len(captions)
 
     def _pause(self) -> float:
-        """Seconds between what is on show and what comes next."""
+        """Seconds between the current entry or caption and the next."""
         captions = self.file.captions.at.get(self.position, ())
         reading = captions[self._nth].seconds if self._nth < len(captions) else 0.0
         if self.position == 0 or self._nth + 1 < len(captions):
@@ -581,7 +581,7 @@ class Player:
         if isinstance(last.value, protocol.ModelFacts | protocol.PromptOpened):
             recorded = 0.0
         if self.position + 1 in self.file.captions.at and isinstance(following.value, protocol.Marked):
-            recorded = min(recorded, LATE_CAPTION)  # it need not be seen being written
+            recorded = min(recorded, LATE_CAPTION)  # don't wait while the caption was being written
         return max(recorded, reading)
 
     def _next(self) -> None:
@@ -589,7 +589,9 @@ class Player:
         self.position += 1
         try:
             self._show(value)
-        except UNFIT as error:  # it names what no entry before it has: the recording ends before it
+        except (
+            UNFIT
+        ) as error:  # it refers to something that earlier entries lack: end the recording before it
             self.playing = False
             self.file.end_before(self.position, unfit(self.position, value, error))
             self.position, self._target, self._nth = 0, None, 0

@@ -1,4 +1,4 @@
-"""Prompts: conversations that are edited, and those that were given or typed before."""
+"""Prompts: editing conversations, and the history of earlier prompts."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from inspector.state.timeline import Timeline
 
 
 def is_conversation(messages: Sequence[Message]) -> bool:
-    """True if there is more than a system prompt and one message."""
+    """True if there is more than one message besides system prompts."""
     return sum(message.role != "system" for message in messages) > 1
 
 
 def system_of(messages: Sequence[Message]) -> str:
-    """The system prompt that they begin with, empty for none."""
+    """The system prompt at the beginning; empty for none."""
     return messages[0].content if messages and messages[0].role == "system" else ""
 
 
 def last_user(messages: Sequence[Message]) -> int | None:
-    """The place of the last user's message."""
+    """Index of the last message with the role user."""
     return next((place for place in reversed(range(len(messages))) if messages[place].role == "user"), None)
 
 
 def edited(messages: Sequence[Message], text: str, system: str) -> tuple[Message, ...]:
-    """The conversation with another last user's message and another system prompt.
+    """The conversation with a new last user message and a new system prompt.
 
     Args:
-        messages: As they are.
-        text: Of the user's message; put at the end if there is none.
-        system: Empty for none.
+        messages: The conversation so far.
+        text: Text of the user message, which is appended if there is none yet.
+        system: The system prompt; empty for none.
     """
     place, changed = last_user(messages), list(messages)
     if place is not None:
@@ -46,7 +46,7 @@ def edited(messages: Sequence[Message], text: str, system: str) -> tuple[Message
 
 
 def transcript(messages: Sequence[Message]) -> str:
-    """The messages that are not edited elsewhere, each with its role: the system prompt and the user's last one are."""
+    """The messages with their roles, except the system prompt and the last user message, which are edited elsewhere."""
     own = {last_user(messages), 0 if system_of(messages) else None}
     rest = (message for place, message in enumerate(messages) if place not in own)
     return "\n".join(f"{each.role}: {each.content}{f' {each.more}' if each.more else ''}" for each in rest)
@@ -66,18 +66,18 @@ class Draft(Struct, frozen=True):
 
 
 def given(timeline: Timeline) -> list[Prefill]:
-    """The prompts of the tree, in the order in which they were given last."""
+    """The prompts of the tree, the most recent last."""
     return [prompt_of(read.opened) for read in timeline.prompts.by_end.values()]
 
 
 def on_show(timeline: Timeline) -> Prefill | None:
-    """The conversation that the path on show has, up to its last user's message; None if it has one message."""
+    """The conversation of the path on show; None if it is a single message or raw text."""
     opened = timeline.prompts.opened
     return prompt_of(opened) if opened is not None and is_conversation(opened.messages) else None
 
 
 def prompt_of(opened: PromptOpened) -> Prefill:
-    """A prompt that was given, as it can be given again."""
+    """The command that gives a prompt again."""
     messages = opened.messages
     if not messages:
         return Prefill(opened.text, False)
@@ -97,11 +97,11 @@ def _key(prompt: Prefill) -> tuple[object, ...]:
 
 
 class PromptHistory:
-    """Prompts, oldest first, with a place among them: at the beginning the last one, which is being edited.
+    """Prompts, oldest first, and the one on show: at first the last, which is being edited.
 
     Args:
-        before: Earlier prompts; of equal ones the last is kept, and none that is empty.
-        present: The one that is edited.
+        before: Earlier prompts; empty ones and all but the last of equal ones are dropped.
+        present: The prompt that is being edited.
     """
 
     def __init__(self, before: Iterable[Prefill], present: Prefill) -> None:
@@ -115,15 +115,15 @@ class PromptHistory:
 
     @property
     def earlier(self) -> int:
-        """Number of those before the one on show."""
+        """Number of prompts before the one on show."""
         return self._place
 
     def go(self, by: int, typed: Prefill) -> Prefill | None:
-        """Go to another prompt.
+        """Go to the previous or the next prompt.
 
         Args:
-            by: -1 for the one before, 1 for the next.
-            typed: The text that the one on show has now.
+            by: -1 for the previous, 1 for the next.
+            typed: The prompt on show as edited.
 
         Returns:
             The prompt; None if there is no further one.

@@ -1,7 +1,7 @@
-"""A recording on the screen: the keys that move through it, and the way from it to a live session.
+"""A recording on the screen: the keys that move through it, and going live from it.
 
-That way: load the model, check that it is the same, build the tree, compare. Every method that a key calls returns the
-answer for the user, empty for none.
+Going live means: load the model, check that it is the same, build the tree, compare. Every method that a key calls
+returns the answer for the user, or an empty string.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
     from inspector.session.playback import Opening, Playback
 
 ROUNDING = 1e-4
-"""Nats: a path in float32 that is read in other chunks than those of the recording makes smaller differences."""
+"""Nats; differences in float32 from reading a path in different chunks than the recording's are smaller."""
 NOTICEABLE = 0.01
-"""Nats: other hardware, or a prompt cut into other chunks, makes smaller differences than this."""
+"""Nats; differences from different hardware or chunks are smaller."""
 BOUND = "You only watch here: whoever leads the session can do that"
 _HIDDEN = (protocol.Loading, ModelFacts, protocol.Resampled, protocol.Restoring, Restored, protocol.Failure)
-"""Records of the live engine that don't concern the recording, which is shown until the session is there."""
+"""Records of the live engine that are kept from the screen, which shows the recording until the session is live."""
 _SHOWN_BY: dict[type, str] = {of: shown for state in STATES for of, (_, shown) in state.STOPS.items()}
-"""Words for what the main screen doesn't show of an entry, with the key that does."""
+"""Sentences for records that only a tool shows, with the key that opens it."""
 
 
 class ReplayTransport:
     """Plays one recording, and continues it live.
 
     Args:
-        playback: Shows it.
-        player: Reads and plays it.
-        opening: How it was opened.
-        loaded: Settings and facts of the model that the engine has already; None for none.
+        playback: Shows the recording.
+        player: Reads and plays the recording.
+        opening: How the recording was opened.
+        loaded: Settings and facts of the model that the engine already has; None if it has none.
     """
 
     recorded: ClassVar[bool] = True
@@ -60,7 +60,7 @@ class ReplayTransport:
     ) -> None:
         self._playback, self.player, self.opening = playback, player, opening
         self.loaded = loaded
-        """Settings and facts of the model that the engine has; None for none."""
+        """Settings and facts of the model in the engine; None if it has none."""
         self._client, self._setup = playback.controller.client, playback.controller.setup
         self._recorded = self._client.backend
         self.bound = BOUND if opening.follow else ""
@@ -68,19 +68,19 @@ class ReplayTransport:
         self._selected: Caption | None = None
         """The caption whose token was selected."""
         self._refused: LoadSettings | None = None
-        """Settings of a model that is not the recorded one, until something else is asked for."""
+        """Settings of a model that was refused because it isn't the recorded one; asking again accepts it."""
         self._load, self._force = LoadSettings(), False
         self._sent: list[Request[Any]] = []
-        """Requests of the live engine."""
+        """Requests to the live engine while going live."""
 
     @property
     def running(self) -> bool:
-        """True if it plays."""
+        """True if the recording plays."""
         return self.player.playing
 
     @property
     def ready(self) -> frozenset[str]:
-        """Both ways, though nothing is on show yet; none on the way to a live session."""
+        """The directions that keys can move in, even if nothing is on show yet; none while going live."""
         return frozenset(() if self.under_way else ("on", "back"))
 
     def step(self, telling: Telling = ()) -> str:
@@ -89,7 +89,7 @@ class ReplayTransport:
         if self.player.playing:
             return self._do(self.player.pause)
         if timeline.returning:
-            return ""  # on the way to a live session it stays where it is
+            return ""  # while going live the place stays the same
         if telling or timeline.following or not timeline.items or self._at_caption:
             self.player.step(telling)
         else:
@@ -97,7 +97,7 @@ class ReplayTransport:
         return ""
 
     def run(self, over_sure: bool = False) -> str:
-        """Play at its own pace, at its end from the start, or pause."""
+        """Play, from the start if it is at its end, or pause."""
         if self.player.playing:
             return self._do(self.player.pause)
         if not (self._at_caption or self._client.timeline.returning):
@@ -105,7 +105,7 @@ class ReplayTransport:
         return self._do(self.player.play)
 
     def back(self, telling: Telling = ()) -> str:
-        """Show what was there a change of the picture before."""
+        """Go back by one change of the picture."""
         if not self._client.timeline.returning:
             self._client.timeline.select(None)
         return self._do(lambda: self.player.back(telling))
@@ -114,17 +114,17 @@ class ReplayTransport:
 
     @property
     def telling(self) -> Caption | None:
-        """The caption that speaks at the place on show."""
+        """The caption on show."""
         return self.player.telling
 
     @property
     def _at_caption(self) -> bool:
-        """True if the selected token is the one that a caption speaks of now."""
+        """True if the caption on show is about the selected token."""
         caption, selected = self.player.telling, self._client.timeline.selected
         return caption is not None and selected is not None and selected.node == caption.node
 
     def look(self) -> None:
-        """Select the token that a caption speaks of; follow the tip again when it speaks no more."""
+        """Select the token that the caption on show is about; follow the token to come again once it is gone."""
         caption, before, timeline = self.player.telling, self._selected, self._client.timeline
         if caption is before:
             return
@@ -142,7 +142,7 @@ class ReplayTransport:
         return "" if self.player.playing else f"Plays {speed_text(self.player.speed)}"
 
     def _do(self, what: Callable[[], None]) -> str:
-        """Do something with the recording, unless it is about to be continued live."""
+        """Do something with the recording, unless the session is going live."""
         if not self._client.timeline.returning:
             what()
             self._client.note_running()
@@ -161,13 +161,13 @@ class ReplayTransport:
         return True
 
     def to_end(self) -> str:
-        """Show what comes again, if the recording is one that grows."""
+        """Follow new entries again, if another program may append them."""
         if self.player.file.following:
             self._do(self.player.end)
         return ""
 
     def describe(self) -> str:
-        """Progress of the recording, and the keys that matter now; printable, empty at an older token."""
+        """A sentence on the place in the recording and the current keys; printable, empty at an older token."""
         timeline = self._client.timeline
         if not (timeline.following or timeline.running or not timeline.items or self._at_caption):
             return ""
@@ -209,18 +209,18 @@ class ReplayTransport:
 
     @property
     def captioned(self) -> bool:
-        """True if the recording has captions at all."""
+        """True if the recording has any captions."""
         return bool(self.player.file.captions.at)
 
     # ---- going live -------------------------------------------------------------------------
 
     @property
     def under_way(self) -> bool:
-        """True on the way to a live session."""
+        """True while going live."""
         return bool(self._client.timeline.returning)
 
     def begin(self, load: LoadSettings | None = None) -> str:
-        """Continue live; asked again after a refusal, continue with the other model all the same.
+        """Go live; when asked again after a different model was refused, continue with it.
 
         Args:
             load: Settings of the model; None for the recorded ones.
@@ -247,18 +247,18 @@ class ReplayTransport:
         return ""
 
     def _as_recorded(self) -> LoadSettings:
-        """The recorded settings; the dtype is what they came to then, which may differ on this machine."""
+        """The recorded settings, with the dtype that `auto` resolved to then, since it may differ on this machine."""
         load, facts = self.opening.own or self._setup.load, self._client.timeline.facts
         if load.dtype != "auto" or facts is None or facts.dtype not in DTYPES:
             return load
         there = self.loaded[1] if self.loaded is not None and self.loaded[0] == load else None
         if there is not None and (there.dtype, there.quantization) == (facts.dtype, facts.quantization):
-            return load  # it need not be loaded again
+            return load  # no need to load it again
         plain = "dequantized" if facts.quantized else facts.dtype
         return replace(load, dtype="file" if facts.quantization else plain)
 
     def leave(self) -> None:
-        """The recording goes elsewhere: what was sent is about another place."""
+        """Give up going live, because the recording moves to a different place."""
         if self.under_way:
             for request in self._sent:
                 request.leave()
@@ -275,7 +275,7 @@ class ReplayTransport:
     def _restoring(self, record: Record) -> None:
         if isinstance(record, protocol.Restoring):
             self._client.timeline.returning = f"reading the path {record.done:,}/{record.total:,}"
-        elif isinstance(record, Restored):  # the session is live from here on
+        elif isinstance(record, Restored):  # from now on the session is live
             timeline = self._client.timeline
             difference = largest_difference(timeline, record)
             assert self.loaded is not None  # the engine has a model
@@ -289,7 +289,7 @@ class ReplayTransport:
             self._client.receive(record)
 
     def _ended(self, request: Request[Any]) -> None:
-        """The way ends if a command has failed, or was cancelled."""
+        """Give up going live if a command has failed or was cancelled."""
         if not self.under_way or not (request.failure or request.cancelled):
             return
         for other in self._sent:
@@ -326,19 +326,18 @@ class ReplayTransport:
         ]
 
     def _give_up(self, why: str) -> None:
-        """Back to the recording."""
+        """Go back to the recording, with a sentence for the user."""
         self._client.timeline.returning = ""
         self._client.backend = self._recorded
         self._playback.host.say(why)
 
 
 def speed_text(speed: float) -> str:
-    """A speed in words."""
     return "as fast as possible" if math.isinf(speed) else f"×{speed:g}"
 
 
 def _comparison(difference: float | None, count: int) -> str:
-    """The agreement of the model with the recording, in words."""
+    """A sentence on how well the live model agrees with the recording."""
     if difference is None:
         return f"Live. No step was recorded on this path to compare with: {key_for('step')} takes the first"
     steps = f"the last {count} steps" if count > 1 else "the last step"
@@ -358,11 +357,11 @@ def restore_of(timeline: Timeline, rerolls: dict[int, int]) -> Restore | None:
     """The command that brings the engine to the state of a timeline.
 
     Args:
-        timeline: Its tree, with beams, and its path.
-        rerolls: How often was drawn again after a node, if it was.
+        timeline: Has the tree, the beams and the path.
+        rerolls: Number of times that the token after a node was drawn again, by node.
 
     Returns:
-        None if no prompt was read to its end yet.
+        The command; None if no prefill has finished yet.
     """
     reads = timeline.prompts.by_end
     if all(read.prefilled is None for read in reads.values()):
@@ -370,7 +369,9 @@ def restore_of(timeline: Timeline, rerolls: dict[int, int]) -> Restore | None:
     grown = tuple(sorted(_grown(timeline), key=lambda each: each.node))
     again = tuple(sorted((node, count) for node, count in rerolls.items() if count))
     replies = ((end, read.opened.segments.reply) for end, read in reads.items())
-    marked = tuple((end, reply) for end, reply in replies if reply.marks)  # else as the template has it
+    marked = tuple(
+        (end, reply) for end, reply in replies if reply.marks
+    )  # the others follow from the template
     return Restore(grown, timeline.tip, again, marked)
 
 
@@ -395,7 +396,7 @@ def _grown(timeline: Timeline) -> Iterator[protocol.Grown]:
 
 
 def differs(recorded: ModelFacts, loaded: ModelFacts) -> str:
-    """Why a model is not the one of a recording, as the end of a sentence; empty if it is the same."""
+    """How a model differs from the recorded one, as the end of a sentence; empty if it is the same."""
     if recorded.vocabulary != loaded.vocabulary:
         return f"has {loaded.vocabulary:,} tokens in its vocabulary, not {recorded.vocabulary:,}"
     if not recorded.fingerprint or not loaded.fingerprint:
@@ -406,11 +407,7 @@ def differs(recorded: ModelFacts, loaded: ModelFacts) -> str:
 
 
 def largest_difference(timeline: Timeline, restored: Restored) -> float | None:
-    """The largest difference between a recorded logprob and that of the model now.
-
-    Returns:
-        Difference in nats; None if no step was compared.
-    """
+    """The largest difference between a recorded logprob and the live model's, in nats; None if no step was compared."""
     if not restored.logprobs:
         return None
     steps = timeline.items[len(timeline.items) - len(restored.logprobs) :]

@@ -30,23 +30,23 @@ _FAILED: tuple[type[Command], ...] = (
     protocol.Tokenize, protocol.PreviewPrompt, protocol.WhatIf, protocol.ReadGrammar,
     *(command for state in STATES for command in state.FAILS),
 )  # fmt: skip
-"""Commands whose failure is shown where they were given."""
+"""Commands whose failure is shown by the screen that sent them."""
 _ENDS = {*MOVES, *(each.kind for state in STATES for each in state.FAILS if each.kind in state.ENDS)}
-"""Commands whose end matters to what can be undone or to a state, though they were not sent here."""
+"""Kinds of commands whose recorded end matters to the history of changes or to a state."""
 _RowsAnswer = Callable[[Callable[[], bool]], Record]
 _DRAWN = attrgetter("picked", "draw", "draw_from", "draw_to", "reroll", "stages")
-"""Fields that are equal in explanations of one draw, though one may list more tokens."""
+"""Fields by which explanations of one draw are recognized, even if one lists more tokens."""
 
 
 class ReplayBackend(IdleBackend):
-    """Takes commands as an engine does, and does what can be done with the record alone.
+    """Takes commands as an engine does, and carries out those that need only the recording.
 
-    What is answered from recorded rows of logits, and by a tokenizer on the disk, is answered in threads, one question
-    after another: what a long text would have been takes longer than a frame.
+    Questions that need recorded rows of logits or a tokenizer on the disk are answered in threads, one after another:
+    for a long text an answer takes longer than a frame.
 
     Args:
-        controller: Of the screen on which the recording is shown.
-        emit: Receives what answers commands, to be received with the next frame as an engine's records are.
+        controller: Controller of the screen that shows the recording.
+        emit: Queues an answer for the next frame, as for an engine's records.
         answer: Shows an answer to the user.
     """
 
@@ -55,14 +55,14 @@ class ReplayBackend(IdleBackend):
     ) -> None:
         self._controller, self._emit, self._answer = controller, emit, answer
         self._explained: dict[int, list[protocol.Explained]] = {}
-        """Recorded explanations of chosen tokens, by the node before, without those of settings that were tried."""
+        """Recorded explanations of picked tokens, by the node before, without those under trial settings."""
         self.questions = RecordedQuestions()
         """Questions of a lesson, with their recorded answers."""
         self._logits = RecordedLogits()
         self._tasks: dict[int, Task] = {}
-        """Questions in threads that have not ended, by the id of their command."""
+        """Questions being answered in threads, by the id of their command."""
         self._last: Thread | None = None
-        """Answers the latest question, once those before it are answered."""
+        """The thread of the latest question, which waits for the one before it."""
 
     # ---- entries ----------------------------------------------------------------------------
 
@@ -71,15 +71,15 @@ class ReplayBackend(IdleBackend):
         self._explained, self._logits = {}, RecordedLogits()
         client = self._controller.client
         before, client.timeline = client.timeline, Timeline(recorded=True)
-        client.timeline.generation = before.generation + 1  # or a view might take one for the other
+        client.timeline.generation = before.generation + 1  # so that views don't mistake it for the old one
         client.timeline.readings = before.readings + 1
         client.note_running()
 
     def show(self, value: Kept) -> None:
-        """Show an entry: records go in where an engine's do."""
+        """Show an entry: the client receives records as it does an engine's."""
         match value:
             case LoadSettings():
-                # without what would run code that a file chose: only the user who starts the program may ask for it
+                # drop settings that would run code chosen by a file: only the user who starts the program may set them
                 self._controller.setup.load = replace(value, trust_remote_code=False, ranks=1, hostfile="")
             case Settings():
                 self._controller.setup.use(value)
@@ -88,9 +88,9 @@ class ReplayBackend(IdleBackend):
                     self._explained.setdefault(value.node, []).append(value)
                     self._controller.queries.recorded(value)
             case Ended(command=kind) | Failure(command=kind) if kind not in _ENDS:
-                pass  # of a command that was not sent here
+                pass  # ends a command of the recorded session
             case _ if not all(kind.sound(value) for kind in self._controller.timeline.states):
-                pass  # no engine sent it: it could not be drawn
+                pass  # no engine sends this: it can't be drawn
             case Record(lasting=True):
                 if isinstance(value, protocol.ModelFacts) and self._controller.timeline.facts is not None:
                     self.begin()  # another model was opened
@@ -102,13 +102,13 @@ class ReplayBackend(IdleBackend):
     # ---- commands ---------------------------------------------------------------------------
 
     def close(self, timeout: float = 2.0) -> bool:
-        """Give up the answers that are under way."""
+        """Cancel the answers under way."""
         for task in list(self._tasks.values()):
             task.cancel.set()
         return super().close(timeout)
 
     def send(self, sent: Sent) -> None:
-        """Take a command; it is done at once, unless it is answered from recorded rows of logits."""
+        """Take a command, and carry it out at once unless it is answered in a thread."""
         command = sent.command
         if isinstance(command, protocol.Cancel):
             if (task := self._tasks.get(command.target)) is not None:
@@ -125,7 +125,7 @@ class ReplayBackend(IdleBackend):
             self._emit(Received(Ended(command.kind, cancelled=not done), sent.id))
 
     def _do(self, sent: Sent) -> bool:
-        """Do what can be done with the record alone; returns whether it was."""
+        """Carry out a command with the recording alone; returns False if that isn't possible."""
         match command := sent.command:
             case protocol.MoveTo():
                 if command.node not in self._controller.timeline.tree.nodes:
@@ -139,7 +139,7 @@ class ReplayBackend(IdleBackend):
             case protocol.FindTokens():
                 self._emit(Received(self._find(command), sent.id))
             case protocol.LookAhead():
-                pass  # what was recorded of it is shown already
+                pass  # recorded lines are already shown
             case _ if isinstance(command, _FAILED):
                 self._emit(Received(_failure(command, "No model is loaded."), sent.id))
             case _:
@@ -163,7 +163,7 @@ class ReplayBackend(IdleBackend):
         return f" {key_for('go_live')} continues live, then you can take any token"
 
     def _explain(self, command: protocol.Explain) -> protocol.Explained | Failure:
-        """The recorded explanation of the distribution on show; not that of other settings, before or after."""
+        """The recorded explanation of the distribution on show, if it was recorded with the same settings."""
         timeline = self._controller.timeline
         if command.settings == self._controller.queries.used(timeline):
             for found in reversed(self._explained.get(command.node, [])):
@@ -199,7 +199,7 @@ class ReplayBackend(IdleBackend):
             cancelled = True
         except EngineError as error:
             record = Failure(kind, error.message, error.hint)
-        except BaseException as error:  # only a file made to mislead: ids or nodes that its rows haven't
+        except BaseException as error:  # only a manipulated file gets here: ids or nodes that its rows lack
             message = f"The recording is inconsistent here: {type(error).__name__}."
             record = Failure(kind, message, "Take another copy of the recording.")
         if not cancelled:
@@ -224,7 +224,7 @@ def _matches(candidate: Candidate, query: TokenQuery) -> bool:
 
 
 def _whole(explained: protocol.Explained) -> bool:
-    """True if an explanation has a value for each candidate, as one that an engine made does."""
+    """True if an explanation has a value for each candidate, as every engine's has."""
     count = len(explained.next.candidates)
     parts = (explained.logits, explained.earlier, *(column.values for column in explained.columns))
     return all(len(part) == count for part in parts)

@@ -1,4 +1,4 @@
-"""Requests of one owner: the latest question alone, replies that are kept, and work that a screen starts and stops."""
+"""Requests by one owner: only the latest question, stored replies, and work that a screen starts and stops."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ Reply = TypeVar("Reply", bound=Record)
 
 
 class WantedAnswer(Struct):
-    """An answer that is waited for."""
+    """An answer that an owner waits for."""
 
     command: Command
     then: Then[Any]
     about: Hashable
     request: Request[Any] | None = None
-    """Once it is sent."""
+    """The request, once it was sent."""
 
 
 class Latest:
-    """Questions of one owner, of which the latest alone matters.
+    """Questions by one owner, of which only the latest is answered.
 
-    A newer one cancels the one before, whose asker is then not called, and is sent once that has ended: the engine
+    A new question cancels the previous one, whose callback is not called, and is sent once that has ended: the engine
     never has more than one of them.
 
     Args:
-        client: Sends them.
+        client: Sends the questions.
     """
 
     def __init__(self, client: EngineClient) -> None:
         self._client = client
         self._out: Request[Any] | None = None
-        """The request that was sent and has not ended."""
+        """The open request, if any."""
         self.waiting: WantedAnswer | None = None
-        """The answer that is waited for."""
+        """The answer that the owner waits for, if any."""
 
     def ask(self, command: Command, then: Then[Any], about: Hashable | None = None) -> None:
-        """Ask something, unless it is being asked.
+        """Ask a question, unless the same one is already being asked.
 
         Args:
-            command: The question; a run pauses unless it can be answered meanwhile.
-            then: Called once it has ended, unless another question took its place.
-            about: What makes two questions the same; None for the command.
+            command: The question; a run pauses unless it can be answered between steps.
+            then: Called when it has ended, unless a new question has replaced it.
+            about: Key that is equal for the same question; None for the command itself.
         """
         about = command if about is None else about
         if self.waiting is not None and self.waiting.about == about:
@@ -62,10 +62,10 @@ class Latest:
         if self._out is None:
             self._out = self.waiting.request = self._client.do(command, self._ended)
         else:
-            self._out.cancel()  # this one is sent once that has ended
+            self._out.cancel()  # the new question is sent when it has ended
 
     def drop(self) -> bool:
-        """Wait for no answer any more; returns whether one was waited for."""
+        """Cancel the question; returns whether there was one."""
         waited, self.waiting = self.waiting is not None, None
         if self._out is not None:
             self._out.cancel()
@@ -83,7 +83,7 @@ class Latest:
 
 
 class Replies(Latest, Generic[Reply]):
-    """Questions of one view, and what the session's store of answers has on them.
+    """Questions by one view, and their answers in the session's store.
 
     Args:
         client: Sends the questions.
@@ -99,17 +99,16 @@ class Replies(Latest, Generic[Reply]):
         return self._client.timeline.of(Answers)
 
     def _asked(self, key: Hashable) -> Asked:
-        """The question of a key, about the model that is looked at."""
+        """The question with a key, about the model on show."""
         return self._kind in OF_BOTH and self._client.timeline.of(SecondModelSoFar).looked is not None, key
 
     @property
     def any(self) -> bool:
-        """True if there are any answers."""
         return bool(self._answers.asked(self._kind))
 
     @property
     def keys(self) -> tuple[Hashable, ...]:
-        """Keys of the answers about the model that is looked at, the one looked at last at the end."""
+        """Keys of the answers about the model on show, the most recently used last."""
         second, _ = self._asked(None)
         return tuple(key for of_second, key in self._answers.asked(self._kind) if of_second is second)
 
@@ -123,15 +122,15 @@ class Replies(Latest, Generic[Reply]):
         return None if isinstance(found, Failure) else found
 
     def failure(self, key: Hashable) -> Failure | None:
-        """Why a question has no answer."""
+        """The failure of a question; None if there is none."""
         found = self._answers.get(self._kind, self._asked(key))
         return found if isinstance(found, Failure) else None
 
     def newest(self, first: Hashable = None) -> Reply | None:
-        """The answer that was looked at last, of those whose checks passed.
+        """The most recently used answer whose checks passed.
 
         Args:
-            first: Key of one that goes before them.
+            first: Key of an answer to prefer.
         """
         for key in (first, *reversed(self.keys)):
             facts = getattr(reply := self.get(key), "facts", None)
@@ -140,11 +139,11 @@ class Replies(Latest, Generic[Reply]):
         return None
 
     def want(self, key: Hashable, question: Command) -> None:
-        """Ask, unless it is known, failed, or asked; a question before it that has no answer yet is dropped.
+        """Ask, unless the question has an answer or a failure, or is being asked; an earlier open question is dropped.
 
         Args:
-            key: Equal to that of the answer: see `KEYS`.
-            question: Asked about the model that is looked at.
+            key: Key of the answer: see `KEYS`.
+            question: The question, asked about the model on show.
         """
         asked = self._asked(key)
         if self._answers.get(self._kind, asked) is not None:
@@ -155,7 +154,7 @@ class Replies(Latest, Generic[Reply]):
         self.ask(question, partial(self._answered, asked), asked)
 
     def again(self, key: Hashable, question: Command) -> None:
-        """Ask, though there is an answer."""
+        """Ask again, even if there is an answer."""
         self._answers.drop(self._kind, self._asked(key))
         self.want(key, question)
 
@@ -166,16 +165,16 @@ class Replies(Latest, Generic[Reply]):
 
 
 def failure_words(failure: Failure) -> str:
-    """A failure and what can be done about it; printable."""
+    """A failure with its hint; printable."""
     return visible(f"{failure.message} {failure.hint}".strip())
 
 
 class Job:
-    """Work that a screen starts, watches and stops: commands of some classes, and what went wrong with those it sent.
+    """Work that a screen starts, watches and stops: commands of some classes, and the failures of those it sent.
 
     Args:
         client: Takes the commands.
-        kinds: The classes. Those that were started elsewhere are watched and stopped, too.
+        kinds: Classes of the commands; those that were started elsewhere are also watched and stopped.
     """
 
     def __init__(self, client: EngineClient, *kinds: type[Command]) -> None:
@@ -194,24 +193,23 @@ class Job:
 
     @property
     def running(self) -> bool:
-        """True if anything is asked for."""
+        """True if there are such commands."""
         return bool(self.commands)
 
     @property
     def progress(self) -> protocol.Measuring | None:
-        """Progress of the command under way, if the engine reports it."""
+        """Progress of the current command, if the engine reports it."""
         return next((each.progress for each in self._client.of(*self._kinds)), None)
 
     @property
     def failure(self) -> Failure | None:
-        """The first failure."""
         return next(iter(self.failures.values()), None)
 
     def start(self, *asked: Command, each: Listener | None = None) -> None:
-        """Have commands carried out, one after another.
+        """Send commands, to be carried out one after another.
 
         Args:
-            asked: The commands; a run pauses unless they can be answered meanwhile.
+            asked: The commands; a run pauses unless they can be answered between steps.
             each: Called with each of their records.
         """
         self.cancelled = False
@@ -221,11 +219,11 @@ class Job:
 
     @property
     def answered(self) -> bool:
-        """True if the record that the client is taking in answers a command that was started here."""
+        """True if the record being received answers a command that was started here."""
         return self._client.answering in self._own
 
     def stop(self) -> bool:
-        """Cancel what is asked for; returns whether anything was."""
+        """Cancel the commands; returns whether there were any."""
         return self._client.cancel(*self._client.under_way(*self._kinds))
 
     def _ended(self, request: Request[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Model, prompt and settings of the engine, and the questions about its sampler."""
+"""The engine's model, prompt and settings, and the questions about its sampler."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from inspector.session.transport import LiveTransport
 from inspector.state.timeline import Phase, StageExplanation, Timeline, Trial
 
 PATIENCE = 0.25
-"""Seconds between two questions while steps are under way, so that they cost little of their speed."""
+"""Minimum seconds between two questions during a run, so that they hardly slow it down."""
 
 
 # ---- the sampler --------------------------------------------------------------------------------
 
 
 class SamplerQueries:
-    """Asks about what is on show, and keeps the answers in the timeline.
+    """Asks about the distribution on show and about trial settings, and keeps the answers in the timeline.
 
     Args:
-        client: Sends the questions and gives the records.
-        settings: That the engine begins with.
-        clock: Seconds, for the patience.
+        client: Sends the questions and receives the records.
+        settings: Settings that the engine starts with.
+        clock: Returns seconds, for `PATIENCE`.
     """
 
     def __init__(
         self, client: EngineClient, settings: Settings, clock: Callable[[], float] = monotonic
     ) -> None:
         self.watching = False
-        """True if the sampler is on show: nothing is asked otherwise."""
+        """True while the sampler is on show; otherwise nothing is asked."""
         self.in_force = settings
         """The settings that the engine samples with."""
         self._client, self._clock = client, clock
         self._explain, self._what_if = Latest(client), Latest(client)
         self._asked = float("-inf")
         self.recalled: frozenset[int] = frozenset()
-        """Nodes whose logits were computed again last: where they are wanted still, they were dropped at once."""
+        """Nodes whose logits were last computed again; if they are still needed, they were dropped again at once."""
         client.listen(
             self._receive, protocol.PromptOpened, protocol.Step, protocol.Resampled, protocol.Recalled
         )
@@ -50,17 +50,17 @@ class SamplerQueries:
     # ---- asking -----------------------------------------------------------------------------
 
     def try_out(self, timeline: Timeline, settings: Settings | None) -> None:
-        """Try settings; None ends the trial."""
+        """Begin a trial of settings; None ends it."""
         before = timeline.trial
         if settings is None:
             timeline.trial = None
         elif before is None or before.settings != settings:
-            # the old answers stay on show until the new ones are there
+            # the old answers stay on show until the new ones arrive
             timeline.trial = Trial(settings, None, dict(before.answers) if before else {})
         timeline.trials += before is not timeline.trial
 
     def ask(self, timeline: Timeline) -> None:
-        """Ask what is on show and not known yet, unless it was asked."""
+        """Ask for what is on show and not yet known."""
         if not self.watching or timeline.phase not in (Phase.READY, Phase.RUNNING):
             return
         running = timeline.running
@@ -71,7 +71,7 @@ class SamplerQueries:
             settings, known = trial.settings if trial else self.used(timeline), timeline.explanation()
             if known is None or known.settings != settings:
                 self._asked = self._clock()
-                # tables compare these two with the most probable tokens, which are listed anyway
+                # tables need these two besides the most probable tokens, which are always listed
                 most = None if settings is None else settings.candidates
                 listed = {each.id for each in distribution.candidates[:most]}
                 ids = dict.fromkeys((timeline.taken, distribution.picked))
@@ -85,17 +85,17 @@ class SamplerQueries:
             self._what_if.ask(protocol.WhatIf(trial.settings, timeline.tip), self._answered)
 
     def used(self, timeline: Timeline) -> Settings | None:
-        """The settings with which the token of the selected slot was, or will be, picked."""
+        """The settings that the token of the selected slot was or will be picked with; None if they aren't known."""
         item = timeline.selected
         return self.in_force if item is None else timeline.tree.settings.get(item.node)
 
     # ---- answers ----------------------------------------------------------------------------
 
     def _receive(self, record: protocol.Record) -> None:
-        """Take in one record, after the timeline did."""
+        """Receive one record, after the timeline."""
         timeline = self._client.timeline
         match record:
-            case protocol.PromptOpened():  # what was explained of another tree is of no more use
+            case protocol.PromptOpened():  # explanations of the old tree are obsolete
                 self.recalled = frozenset()
                 timeline.last_explanation = None
                 if timeline.trial is not None:
@@ -104,21 +104,21 @@ class SamplerQueries:
             case protocol.Step():
                 timeline.tree.settings[record.node] = self.in_force
             case protocol.Resampled():
-                # new settings are in force from the distribution on that they give, before their command has ended
+                # new settings are in force from this distribution on, before their command has ended
                 request = self._client.requests.get(self._client.answering)
                 if request is not None and isinstance(request.command, protocol.Configure):
                     self.in_force = request.command.settings
-            case protocol.Recalled():  # dropped logits are back: ask what failed for want of them
+            case protocol.Recalled():  # dropped logits are back: ask again what failed without them
                 self.recalled = frozenset(record.nodes)
                 trial = timeline.trial
                 for asked in (timeline, trial):
                     if asked and asked.last_explanation and asked.last_explanation.failure is not None:
                         asked.last_explanation = None
                 if trial is not None and trial.answered is not None and trial.dropped:
-                    trial.answered = -1  # asked again; what is known stays
+                    trial.answered = -1  # ask again; known answers stay
 
     def _explained(self, distribution: protocol.Distribution, request: Request[protocol.Explain]) -> None:
-        """Take in how a token was chosen."""
+        """Store the explanation of a distribution."""
         explained, settings = request.reply(protocol.Explained), request.command.settings
         if explained is None and request.failure is None:
             return
@@ -130,31 +130,31 @@ class SamplerQueries:
             timeline.trial.last_explanation = explanation
 
     def _answered(self, request: Request[protocol.WhatIf]) -> None:
-        """Take in which steps other settings would change."""
+        """Store which steps the trial settings would change."""
         timeline, command = self._client.timeline, request.command
         trial = timeline.trial
         if trial is None or trial.settings != command.settings:
             return
         if (answer := request.reply(protocol.WhatIfAnswered)) is not None:
             if trial.answered is None:
-                trial.answers = {}  # those of the settings before
+                trial.answers = {}  # these were of earlier settings
             trial.answers.update((step.node, step) for step in answer.steps)
             trial.dropped = tuple(sorted(set(answer.dropped) - trial.answers.keys()))
             trial.answered = answer.tip
             timeline.trials += 1
         elif request.failure is not None:
-            trial.answered = command.tip  # not asked again and again: its answer stays unknown
+            trial.answered = command.tip  # the answer stays unknown: don't ask again
 
     def recorded(self, explained: protocol.Explained) -> None:
-        """An explanation was recorded here: one that was asked for in vain can be asked for again."""
+        """Note a recorded explanation: a failed question about its node can be asked again."""
         known = self._client.timeline.last_explanation
         if known is not None and known.failure is not None and known.of.node == explained.node:
             self._client.timeline.last_explanation = None
 
-    # ---- what was dropped -------------------------------------------------------------------
+    # ---- dropped logits ---------------------------------------------------------------------
 
     def dropped(self, timeline: Timeline) -> tuple[int, ...]:
-        """Nodes whose logits are wanted and were dropped, in the order of the path."""
+        """Nodes with dropped logits that are needed, in ascending order."""
         explanation, parents = timeline.explanation(), timeline.tree.parent
         wanted = set() if explanation is None or explanation.failure is None else {timeline.before}
         if timeline.trial is not None:
@@ -166,15 +166,15 @@ class SamplerQueries:
 
 
 class Setup:
-    """Gives models, prompts and settings.
+    """Loads models, and sets prompts and settings.
 
     Args:
         client: Takes the commands.
-        runs: Prefill the prompt, and continue with other settings.
+        runs: Prefill the prompt, and continue with new settings.
         queries: Know the settings in force.
         load: The model to open.
-        settings: Of the sampler.
-        prompt: Prefilled as soon as the model is there; an empty one waits for the user.
+        settings: Settings of the sampler.
+        prompt: Prefilled as soon as the model is loaded; an empty one waits for the user.
     """
 
     def __init__(
@@ -189,10 +189,10 @@ class Setup:
         self._client, self._runs, self._queries = client, runs, queries
         self.load, self.settings, self.prompt = load, settings, prompt
         self.given: set[str] | None = None
-        """Names of the settings that the user gave; the others are those of the model that is loaded. None for all."""
+        """Names of the settings that the user gave; the others become the loaded model's defaults. None for all."""
 
     def open(self, load: LoadSettings) -> None:
-        """Load a model; the prompt at hand is prefilled when it is there."""
+        """Load a model, and prefill the current prompt once it is loaded."""
         self.load = load
         self._client.timeline.load_failure = None
         self._client.make_way()
@@ -200,7 +200,7 @@ class Setup:
         self._client.request(protocol.Load(load), each=self._loaded)
 
     def _loaded(self, record: protocol.Record) -> None:
-        """Send what waits for the model."""
+        """Send settings and prompt once the model is loaded."""
         if isinstance(record, protocol.ModelFacts):
             if self.given is not None:
                 self.settings = with_defaults(self.settings, record.sampling, self.given)
@@ -209,11 +209,11 @@ class Setup:
                 self._runs.prefill(self.prompt)
 
     def give(self, prompt: protocol.Prefill, each: Listener | None = None) -> None:
-        """Begin a new tree with a prompt, now or when the model is there; the chat template's variables stay.
+        """Begin a new tree with a prompt, now or when the model is loaded; the chat template's variables stay.
 
         Args:
             prompt: The prompt.
-            each: Called with the records of its prefill, where that begins now.
+            each: Called with the records of its prefill, if that begins now.
         """
         if prompt.options == protocol.NO_OPTIONS:
             prompt = replace(prompt, options=replace(self.prompt.options, tools="", response=None))
@@ -225,18 +225,18 @@ class Setup:
     def configure(
         self, settings: Settings, then: Then[protocol.Configure] | None = None, node: int | None = None
     ) -> None:
-        """Use other settings from here on; a run continues with them.
+        """Use new settings from here on; a run continues with them.
 
         Args:
             settings: The settings.
-            then: Called once the engine has them, or has refused them.
+            then: Called when the engine has accepted or refused them.
             node: Node to move to first; None for the current one.
         """
         if self.given is not None:
             self.given |= differences(self.settings, settings).keys()
         self.settings = settings
         if self._client.timeline.facts is None:
-            return  # sent with the model's facts
+            return  # sent once the model is loaded
         running = self._client.timeline.running
         self._client.cancel(*self._client.of(protocol.Run))
         self._client.request(protocol.Configure(settings, node), partial(self.configured, then=then))
@@ -246,7 +246,7 @@ class Setup:
     def configured(
         self, request: Request[protocol.Configure], then: Then[protocol.Configure] | None = None
     ) -> None:
-        """Settings that the engine refused, or never got to, are not those that it samples with."""
+        """Update the settings in force, or go back to them if the engine refused the new ones or never reached them."""
         if request.failure is None and not request.cancelled:
             self._queries.in_force = request.command.settings
         elif not self._client.of(protocol.Configure):
@@ -255,14 +255,14 @@ class Setup:
             then(request)
 
     def use(self, settings: Settings) -> None:
-        """Settings were in force from here on in a recording."""
+        """Use the settings that a recording has from here on."""
         self.settings = self._queries.in_force = settings
         self.given = None
 
-    # ---- settings that were tried -----------------------------------------------------------
+    # ---- trial settings ---------------------------------------------------------------------
 
     def apply(self, settings: Settings) -> None:
-        """Continue with other settings: from the selected step on, if that is an older one."""
+        """Continue with trial settings, from the selected step on if it is an older one."""
         timeline = self._client.timeline
         node = timeline.before if timeline.older is not None else None
         self._queries.try_out(timeline, None)
@@ -272,7 +272,7 @@ class Setup:
         self.configure(settings, node=node)
 
     def recall(self) -> str:
-        """Have the logits computed again that were dropped and are wanted; returns the answer for the user."""
+        """Compute needed logits again that were dropped; returns the answer for the user."""
         nodes = self._queries.dropped(self._client.timeline)
         if not nodes:
             return "Nothing to compute again: the logits of what is shown are kept."

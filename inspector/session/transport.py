@@ -1,6 +1,6 @@
-"""Step, run, back, pace: the keys that move on in a live session, with the runs and prefills that they steer.
+"""Step, run, back, pace: the keys that control a live session, with its runs and prefills.
 
-Every method that a key calls returns the answer for the user, empty for none.
+Every method that a key calls returns the answer for the user, or an empty string.
 """
 
 from __future__ import annotations
@@ -25,49 +25,49 @@ if TYPE_CHECKING:
     from inspector.session.player import Caption, Telling
 
 LEAST, MOST = 1, 2048
-"""Tokens a chunk of a prefill."""
+"""Bounds of the tokens per chunk of a prefill."""
 PACES: tuple[float | None, ...] = (1, 2, 5, 10, 20, None)
-"""Steps a second of a run, None for as fast as it goes."""
+"""Steps per second of a run; None for as fast as possible."""
 LONGEST_TEXT = 24
-"""Cells of a text or a pattern in the line that shows which breakpoints are set."""
+"""Maximum width of a text or a pattern in the line on breakpoints, in cells."""
 MAX_QUEUED_STEPS = 8
-"""A held space bar queues no more than this, so that it doesn't step on long after it is let go."""
+"""Maximum number of queued steps, so that a held space bar doesn't continue long after it is released."""
 REFUSED = "Recorded: no model is loaded. {go_live} continues live from here"
 
 
 class BreakpointState:
-    """The breakpoints of runs, the one that stopped a run last, and the number of skipped tokens."""
+    """The breakpoints of runs, the last stop, and the number of skipped tokens."""
 
     def __init__(self) -> None:
         self.points = Breakpoints()
         self.hit: protocol.BreakpointHit | None = None
-        """The stop of the last run, until the session leaves that place."""
+        """The stop of the last run, until the session leaves its node."""
         self.skipping = False
-        """True if the run is, or was, one over sure tokens."""
+        """True if the current or last run skips sure tokens."""
         self.skipped = 0
-        """Sure tokens that it took."""
+        """Number of sure tokens that it took."""
 
     def begin(self, over_sure: bool) -> None:
-        """A run begins."""
+        """Reset the state for a new run."""
         self.skipping, self.skipped, self.hit = over_sure, 0, None
 
     def receive(self, record: protocol.Record) -> None:
-        """Take in a stop, or a record that leaves the place of one, after the timeline did."""
+        """Receive a stop, or a record that leaves its node, after the timeline."""
         self.hit = record if isinstance(record, protocol.BreakpointHit) else None
 
     def count(self, record: protocol.Record) -> None:
-        """Take in one record of a run over sure tokens."""
+        """Count a record of a run that skips sure tokens."""
         if isinstance(record, protocol.Step):
             self.skipped += record.prob >= SURE
 
     def stop_sentence(self, coming: protocol.Distribution | None) -> str:
-        """The reason why the last run stopped, and the keys; printable.
+        """A sentence on why the last run stopped, with the keys; printable.
 
         Args:
             coming: Distribution after the last token.
 
         Returns:
-            Empty if no breakpoint stopped a run there.
+            The sentence; empty if no breakpoint stopped a run there.
         """
         if self.hit is None or coming is None or self.hit.node != coming.node:
             return ""
@@ -91,40 +91,40 @@ class LiveTransport:
     """
 
     recorded: ClassVar[bool] = False
-    """True if there is no engine that could compute anything."""
+    """True for a recording, which has no engine."""
     bound = ""
-    """Why nothing but what is on show can be had here, as an answer; empty if all can."""
+    """The answer to commands if nothing can be computed here; empty if it can."""
     telling: Caption | None = None
-    """The caption that speaks now."""
+    """The caption on show."""
     captioned = False
-    """True if room for captions is kept."""
+    """True to reserve space for captions."""
 
     def __init__(self, client: EngineClient) -> None:
         self._client = client
         self.pace: float | None = None
         self.chunk: int | None = None
-        """Tokens a chunk of a prefill; None for as many as take about 100 ms."""
+        """Tokens per chunk of a prefill; None for as many as take about 100 ms."""
         self.breakpoints = BreakpointState()
         self.keep: Callable[[Breakpoints], str] = lambda points: ""
-        """Keeps breakpoints for the next start; returns what went wrong, empty if nothing did."""
+        """Saves breakpoints for the next start; returns what went wrong, or an empty string."""
         self.changed: Callable[[], None] = lambda: None
-        """Called when other breakpoints were set."""
+        """Called when breakpoints have changed."""
         leaving = protocol.Moved, protocol.Resampled, protocol.PromptOpened
         client.listen(self.breakpoints.receive, protocol.BreakpointHit, *leaving)
 
     @property
     def running(self) -> bool:
-        """True if a run is outstanding."""
+        """True if a run is open."""
         return bool(self._client.of(Run))
 
     @property
     def ready(self) -> frozenset[str]:
-        """The ways of `on` and `back` that are open though no distribution is on show: on, if a prefill waits."""
+        """The directions, `on` or `back`, open to keys without a distribution on show: `on` if a prefill waits."""
         return frozenset({"on"} if self.prefill_waits else ())
 
     @property
     def whereabouts(self) -> str:
-        """A few words for the right end of the status line: the pace of runs, unless it is the full one."""
+        """Text for the right end of the status line: the pace of runs, unless it is full."""
         slowed = self.pace is not None and not self._client.timeline.running
         return f"{self.pace:g} steps/s" if slowed else ""
 
@@ -135,7 +135,7 @@ class LiveTransport:
     # ---- keys -------------------------------------------------------------------------------
 
     def step(self, telling: Telling = ()) -> str:
-        """Pause a run, continue with a prefill, walk forward at an older token, or take one step at the tip."""
+        """Pause a run, continue a prefill, walk forward at an older token, or take a step at the last token."""
         timeline = self._client.timeline
         if timeline.running:
             self._client.pause()
@@ -148,7 +148,7 @@ class LiveTransport:
         return ""
 
     def run(self, over_sure: bool = False) -> str:
-        """Begin a run at the tip, over sure tokens alone if that is asked for, or pause the one under way."""
+        """Begin a run at the last token, which with `over_sure` skips sure tokens, or pause the one under way."""
         timeline = self._client.timeline
         if timeline.running:
             self._client.pause()
@@ -164,10 +164,10 @@ class LiveTransport:
         return ""
 
     def back(self, telling: Telling = ()) -> str:
-        """Move the cache to before the last token of the completion."""
+        """Take back the last token of the completion."""
         timeline, outstanding = self._client.timeline, self._client.outstanding
         last = outstanding[-1] if outstanding else None
-        # where it will be when what is outstanding is done, so that quick presses add up
+        # start from where outstanding moves lead, so that quick presses add up
         node = last.node if isinstance(last, MoveTo) else timeline.tip
         if not isinstance(timeline.tree.nodes.get(node), Step):
             return f"Nothing to take back: the completion is empty. Press {key_for('prompt')} to change the prompt."
@@ -176,8 +176,10 @@ class LiveTransport:
         return ""
 
     def change_pace(self, by: int) -> str:
-        """Set the pace of runs `by` places further in `PACES`; in a prefill, double its chunks, or halve them with -1.
-        What is under way continues with it."""
+        """Change the pace of runs by some places in `PACES`; during a prefill, double or (with -1) halve its chunks.
+
+        The run or prefill continues with the new value.
+        """
         if self._client.timeline.phase is Phase.PREFILL:
             ends = [0, *(chunk.done for chunk in self._client.timeline.prompts.chunks)]
             size = self.chunk or (max(1, ends[-1] - ends[-2]) if len(ends) > 1 else 32)
@@ -195,13 +197,13 @@ class LiveTransport:
         return self._client.stop()
 
     def to_end(self) -> str:
-        """Show what comes: it is shown always."""
+        """Do nothing: a live session always shows new tokens."""
         return ""
 
     # ---- words ------------------------------------------------------------------------------
 
     def describe(self) -> str:
-        """The run or the prefill under way, and the keys that matter for it; printable, empty if panels say it."""
+        """A sentence on the run or prefill under way, with its keys; printable, empty if there is none."""
         timeline, size = self._client.timeline, self.chunk
         keys = f"{key_for('faster')} or {key_for('slower')} for"
         if timeline.phase is Phase.RUNNING:
@@ -218,7 +220,7 @@ class LiveTransport:
         return f"Prefill {where}{chunks}{left}. Press esc to stop it, {keys} larger or smaller chunks"
 
     def caption(self, node: int) -> str:
-        """Caption of a token, not printable yet: only the picture of a recording has any, among its marks."""
+        """Caption of a token, not yet printable: only a picture of a recording has any, among its marks."""
         timeline = self._client.timeline
         mark = timeline.tree.marks.of.get(node) if timeline.recorded else None
         return mark.caption if mark is not None else ""
@@ -226,10 +228,10 @@ class LiveTransport:
     # ---- runs -------------------------------------------------------------------------------
 
     def go_on(self, counted: bool = True) -> None:
-        """Continue a run under way with what has changed; without one nothing happens.
+        """Restart a run under way, if there is one, so that changes apply to it.
 
         Args:
-            counted: Whether what its breakpoints counted stays.
+            counted: Whether its breakpoints keep their counts.
         """
         if self._client.timeline.running:
             self._client.cancel(*self._client.of(Run))
@@ -239,7 +241,7 @@ class LiveTransport:
         """Set breakpoints; a run under way continues with them.
 
         Returns:
-            What went wrong with keeping them for the next start, to follow a sentence without its full stop.
+            What went wrong with saving them for the next start, to append to a sentence without a full stop.
         """
         self.breakpoints.points = points
         self.go_on(counted=False)
@@ -260,7 +262,7 @@ class LiveTransport:
 
     @property
     def prefill_waits(self) -> bool:
-        """True if a prefill was stopped on its way, and can be continued."""
+        """True if a prefill was stopped before its end, and can be continued."""
         return self._client.timeline.phase is Phase.PREFILL and not self._prefills()
 
     def _continue_prefill(self) -> None:
@@ -274,13 +276,13 @@ class LiveTransport:
 
 
 def conditions(points: Breakpoints) -> str:
-    """The conditions that are set, on one line; printable, empty for none."""
+    """The conditions of the breakpoints on one line; printable, empty for none."""
     shown = (truncate(visible(condition), LONGEST_TEXT) for condition in points.conditions)
     return (" and " if points.all_of else ", ").join(shown)
 
 
 def marker(points: Breakpoints, room: int) -> str:
-    """A marker that breakpoints are set, in `room` cells at most; printable, empty for none."""
+    """A marker for active breakpoints, at most `room` cells wide; printable, empty for none."""
     count = len(points.active)
     if not count:
         return ""

@@ -1,4 +1,4 @@
-"""A batch and its lanes, from the records as they come, live or recorded, and in words."""
+"""The state of a batch and its lanes, built from live or recorded records, and its description in words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from inspector.scales import counted, milliseconds, percent, size
 from inspector.state.capability import CapabilityState, ReplayStop
 
 EXAMPLES = ("The dog was", "Tom and his mom went to the park. They saw a")
-"""Prompts after the session's own, until others are typed."""
+"""Prompts that fill the lanes after the session's own prompt until the user types others."""
 
 
 class LaneSoFar(Struct):
@@ -24,7 +24,7 @@ class LaneSoFar(Struct):
     opened: protocol.LaneOpened
     state: Literal["waiting", "prefill", "live", "ended"] = "waiting"
     padding: int = 0
-    """Columns of padding before its prompt, when it was prefilled."""
+    """Columns of padding before its prompt in the prefill."""
     started: protocol.LaneStarted | None = None
     tokens: list[protocol.LaneToken] = field(default_factory=list)
     ended: protocol.LaneEnded | None = None
@@ -42,23 +42,22 @@ class LaneSoFar(Struct):
 
     @property
     def text(self) -> str:
-        """Text of its tokens."""
         return "".join(token.text for token in self.said)
 
     @property
     def next(self) -> Distribution | None:
-        """The distribution of its next token; None before it began and after it ended."""
+        """The distribution of its next token; None unless the lane is live."""
         return self.choice(len(self.tokens)) if self.state == "live" else None
 
     def choice(self, index: int) -> Distribution | None:
-        """The distribution that a token was drawn from."""
+        """The distribution that the token at an index was drawn from, or will be."""
         if index == 0:
             return self.started.next if self.started else None
         return self.tokens[index - 1].next if index <= len(self.tokens) else None
 
     @property
     def kv(self) -> protocol.LaneKV | None:
-        """Its KV cache, as reported last; None before it began and after its row ended."""
+        """The last reading of its KV cache; None before it started and after it ended."""
         if self.ended is not None or not self.started:
             return None
         return self.tokens[-1].kv if self.tokens else self.started.kv
@@ -69,7 +68,6 @@ class BatchSoFar(Struct):
 
     opened: protocol.BatchOpened
     lanes: list[LaneSoFar] = field(default_factory=list)
-    """Lanes by number."""
     steps: int = 0
     totals: protocol.BatchTotals = field(default_factory=protocol.BatchTotals)
     over: bool = False
@@ -77,11 +75,11 @@ class BatchSoFar(Struct):
 
     @property
     def live(self) -> list[LaneSoFar]:
-        """The lanes that continue."""
+        """The lanes that still decode."""
         return [lane for lane in self.lanes if lane.state == "live"]
 
     def begin(self, lanes: Sequence[protocol.LaneOpened]) -> None:
-        """Take in prompts."""
+        """Add lanes for new prompts."""
         self.lanes += [LaneSoFar(opened) for opened in lanes]
         self.over = False
 
@@ -113,7 +111,7 @@ class BatchSoFar(Struct):
                 self.compared = record
 
     def _known(self, *numbers: int) -> Iterator[LaneSoFar]:
-        """The lanes of some numbers; a file may name others."""
+        """The lanes with these numbers; numbers that don't exist, as a file may have, are skipped."""
         return (self.lanes[number] for number in numbers if 0 <= number < len(self.lanes))
 
     @property
@@ -123,7 +121,7 @@ class BatchSoFar(Struct):
 
 
 class Batches(Struct, CapabilityState):
-    """The last batch of prompts, and the last count of draws with their continuations, which are a batch, too."""
+    """The last batch of prompts, and the last counted draws with their continuations, which are a batch too."""
 
     FAILS = protocol.StartBatch, protocol.DrawMany
     STOPS: ClassVar = {
@@ -137,9 +135,9 @@ class Batches(Struct, CapabilityState):
     last: BatchSoFar | None = None
     drawn: protocol.DrawsCounted | None = None
     continued: BatchSoFar | None = None
-    """Continuations of those draws; None if they have only a first token."""
+    """Continuations of the counted draws; None if only the first token was drawn."""
     current: BatchSoFar | None = None
-    """The batch whose records come now: the engine has one at a time."""
+    """The batch that new records belong to: the engine runs one at a time."""
 
     def apply(self, record: Record) -> None:
         match record:
@@ -158,11 +156,11 @@ class Batches(Struct, CapabilityState):
                 self.current.apply(record)
 
 
-# ---- what many draws of one prompt came to ------------------------------------------------------
+# ---- the continuations of many draws as a tree --------------------------------------------------
 
 
 class DrawnNode(Struct):
-    """A token that some draws took after the same tokens."""
+    """Tokens that some draws have in common after the same prefix."""
 
     text: str
     count: int
@@ -171,7 +169,7 @@ class DrawnNode(Struct):
 
 
 def drawn_tree(lanes: Sequence[LaneSoFar]) -> list[DrawnNode]:
-    """The texts of the draws of a prompt, tokens that several took once."""
+    """The texts of the draws as a tree, with common prefixes merged."""
     return _grown([lane.said for lane in lanes if lane.said], 0)
 
 
@@ -181,7 +179,7 @@ def _grown(lanes: Sequence[Sequence[protocol.LaneToken]], depth: int) -> list[Dr
     for id, count in counts.most_common():
         same = [tokens for tokens in lanes if len(tokens) > depth and tokens[depth].id == id]
         text, end = same[0][depth].text, depth + 1
-        # tokens at which none diverges are shown in one piece
+        # tokens that all of them share make one node
         while all(len(tokens) > end and tokens[end].id == same[0][end].id for tokens in same):
             text, end = text + same[0][end].text, end + 1
         nodes.append(DrawnNode(text, count, _grown(same, end)))
@@ -191,11 +189,11 @@ def _grown(lanes: Sequence[Sequence[protocol.LaneToken]], depth: int) -> list[Dr
 # ---- in words -----------------------------------------------------------------------------------
 
 Facts = Iterator[tuple[str, str]]
-"""Names and sentences."""
+"""Pairs of a name and a phrase."""
 
 
 def ending(lane: LaneSoFar) -> str:
-    """The end of a lane, or its state while it has none."""
+    """Why a lane ended, or its state if it hasn't."""
     if lane.ended is None:
         return {"waiting": "waits", "prefill": "prefill"}.get(lane.state, "running")
     if lane.ended.reason in ("eos", "stop"):
@@ -235,14 +233,14 @@ def _work(useful: int, wasted: int, what: str) -> str:
 
 
 def held_words(batch: BatchSoFar) -> str:
-    """The memory of the lanes in the KV cache."""
+    """The memory that the lanes use in the KV cache."""
     held = [lane.kv for lane in batch.lanes if lane.kv is not None]
     used, padding = sum(each.used_bytes for each in held), sum(each.padding_bytes for each in held)
     return f"{size(used)} of tokens, {size(padding)} of padding"
 
 
 def compared_words(batch: BatchSoFar) -> Facts:
-    """The lanes beside their prompts alone; nothing if that was not done."""
+    """The comparison of the lanes with runs of each prompt alone; empty if there was none."""
     if not (compared := [lane.compared for lane in batch.lanes if lane.compared is not None]):
         return
     same = sum(each.difference is None for each in compared)
@@ -260,7 +258,7 @@ def compared_words(batch: BatchSoFar) -> Facts:
 
 
 def difference_words(compared: protocol.LaneCompared) -> str:
-    """The first token that differs, and how near both were."""
+    """The first token that differs, and how close the logprobs of both are."""
     if (difference := compared.difference) is None:
         return "the same ids alone"
     both = (difference.batched, difference.batched_text), (difference.alone, difference.alone_text)

@@ -1,4 +1,4 @@
-"""Beam search, from its records: every token that a beam ever reached, and the progress of the last search."""
+"""The state of beam search: every token that a beam ever reached, and the progress of the last search."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from inspector.state.branches import Token
 from inspector.state.capability import CapabilityState, ReplayStop
 
 State = Literal["live", "grown", "pruned", "finished", "left", "greedy"]
-"""`live` may grow yet, `grown` did, `pruned` fell out, `finished` is the end of a hypothesis, `left` was live when the
-search was over, `greedy` is reached by greedy decoding alone."""
+"""`live` can still grow, `grown` has, `pruned` fell out, `finished` ends a hypothesis, `left` was live when the search
+ended, `greedy` is reached by greedy decoding alone."""
 
 
 class BeamNode(Struct):
@@ -24,19 +24,19 @@ class BeamNode(Struct):
     parent: int
     id: int
     text: str
-    """The characters that it finished; not printable yet."""
+    """The characters that it finished; not yet printable."""
     logprob: float
     """Logprob of this token."""
     total: float
     """Logprob of all tokens since the search began."""
     score: float
     length: int
-    """Tokens since the search began: the step of the search at which it came."""
+    """Tokens since the search began: the step of the search that added it."""
     state: State = "live"
     fell: int | None = None
-    """The step at which it, or all that grew from it, fell out."""
+    """The step at which it, or the last beam that grew from it, fell out."""
     rank: int | None = None
-    """Rank in the final ranking, 1 the best; at the last node of a hypothesis."""
+    """Rank in the final ranking, 1 the best; only for the last node of a hypothesis."""
     greedy: bool = False
     """True if greedy decoding takes it."""
     ends: bool = False
@@ -44,13 +44,13 @@ class BeamNode(Struct):
 
 
 class BeamSearch(Struct):
-    """The search that was begun last."""
+    """One search; a `BeamHistory` has the last one."""
 
     opened: protocol.BeamOpened
     steps: list[protocol.BeamStep] = field(default_factory=list)
     ended: protocol.BeamEnded | None = None
     failure: Failure | None = None
-    """Why it can't continue, if it can't."""
+    """The error that stopped it, if any."""
 
     @property
     def over(self) -> bool:
@@ -59,14 +59,13 @@ class BeamSearch(Struct):
 
     @property
     def step(self) -> protocol.BeamStep | None:
-        """The last step."""
         return self.steps[-1] if self.steps else None
 
 
 class BeamHistory(CapabilityState):
-    """All beams since the prompt was given, from the records as they come.
+    """All beams since the prompt was given.
 
-    `nodes` keeps those of former searches too: they stay in the engine's tree, and the user can move to them.
+    `nodes` keeps those of earlier searches too: they stay in the engine's tree, and the user can move to them.
     """
 
     ENDS = "SearchBeams", "GoOnBeams"
@@ -81,14 +80,14 @@ class BeamHistory(CapabilityState):
         self.nodes: dict[int, BeamNode] = {}
         self.search: BeamSearch | None = None
         self.refused: Failure | None = None
-        """Why the last requested search never began, if it didn't."""
+        """The error for which the last requested search never began, if any."""
         self.version = 0
-        """Grows with every record that changed anything, so that a view knows when to redraw."""
+        """Grows with every record that changes anything, so that a view knows when to redraw."""
         self.fallen: list[int] = []
-        """Last nodes of the beams and hypotheses of the last search that fell out, in the order in which they did."""
+        """Last nodes of the beams and hypotheses that fell out of the last search, in that order."""
         self._children: dict[int, list[int]] = {}
         self._opening = False
-        """True if the command that began the search is still under way."""
+        """True while the command that began the search runs."""
 
     def apply(self, record: Record) -> None:
         match record:
@@ -114,7 +113,7 @@ class BeamHistory(CapabilityState):
         self.version += 1
 
     def reached(self, record: protocol.BeamStep | protocol.BeamEnded) -> Iterator[Token]:
-        """The tokens of all beams after a step, or of the ranking at the end: the session was never at them."""
+        """The last tokens of all beams after a step, or of the final ranking; the session was never at them."""
         beams: tuple[protocol.Beam | protocol.Hypothesis | None, ...]
         if isinstance(record, protocol.BeamStep):
             beams = (*record.live, *record.finished, record.greedy)
@@ -129,7 +128,7 @@ class BeamHistory(CapabilityState):
         return self._children.get(node, [])
 
     def path(self, node: int) -> list[BeamNode]:
-        """The tokens of the last search up to a node; empty if it is none of its nodes."""
+        """The tokens of the last search up to a node; empty if the node isn't part of it."""
         path = []
         while self.search is not None and node != self.search.opened.node:
             if (at := self.nodes.get(node)) is None:
@@ -175,7 +174,7 @@ class BeamHistory(CapabilityState):
     # ---- nodes ------------------------------------------------------------------------------
 
     def _grow(self, beam: protocol.Beam, state: State) -> BeamNode:
-        """A beam's node; its parent is one that grew."""
+        """Add a beam's node, and mark its parent as grown."""
         return self._put(
             BeamNode(
                 beam.node, beam.parent, beam.id, beam.text, beam.logprob, beam.total_logprob, beam.score,
@@ -184,7 +183,7 @@ class BeamHistory(CapabilityState):
         )  # fmt: skip
 
     def _finish(self, search: BeamSearch, hypothesis: protocol.Hypothesis) -> BeamNode:
-        """The last node of a hypothesis, which was no live beam; those before it were."""
+        """Mark the last node of a hypothesis as finished; it is added if it was never a live beam."""
         known = self.nodes.get(hypothesis.node)
         if known is None or known.node not in self.children(known.parent):
             known = self._put(self._last(search, hypothesis))
@@ -192,7 +191,7 @@ class BeamHistory(CapabilityState):
         return known
 
     def _last(self, search: BeamSearch, hypothesis: protocol.Hypothesis) -> BeamNode:
-        """The last node of a hypothesis, made from it alone."""
+        """Make the last node of a hypothesis from its record."""
         parent = search.opened.node
         for id in hypothesis.ids[:-1]:
             parent = next(child for child in self._children[parent] if self.nodes[child].id == id)
@@ -213,7 +212,7 @@ class BeamHistory(CapabilityState):
         return grown
 
     def _fall(self, search: BeamSearch, node: int, step: int) -> None:
-        """A beam fell out, and with it whatever led to nothing else; what only greedy decoding takes doesn't count."""
+        """Mark a beam as fallen out, and each ancestor of which no beam is left; greedy's own nodes don't count."""
         self.nodes[node].state = "pruned"
         self.fallen.append(node)
         while node != search.opened.node and all(

@@ -1,9 +1,9 @@
-"""The token tree folded to its branches: runs of tokens between forks. Pure, and kept up a token at a time.
+"""The token tree folded to its branches: runs of tokens between forks. Pure, and updated one token at a time.
 
-A token begins a branch if its parent has other children too, and if the completion begins with it. A token at the end
-of a branch lengthens it; one in the middle cuts it in two, and what hung alone after a fork joins it again when the
-others are taken out. Only the shorter part of a cut is gone through, so that a session of n tokens costs about n log n
-in all, however often it forks, and a step at the last token costs the same in any tree.
+A token begins a branch if its parent has other children too, or if the completion begins with it. A token after the
+last one of a branch extends it; one that forks from the middle cuts it in two, and the two parts are joined again when
+the fork is removed. A cut visits only its shorter part, so that a session of n tokens costs about n log n in all,
+however often it forks, and a step at the last token costs the same in any tree.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _WORDS = {"inserted": "typed"}
 
 
 class Token(Struct, frozen=True):
-    """One node, as branches know it, whatever record it came from."""
+    """One node as the branches store it, from any kind of record."""
 
     node: int
     parent: int
     text: str
     """The characters that it finished."""
     raw: bytes = b""
-    """Its bytes, shown if a branch finished no character at all."""
+    """Its bytes, shown if a branch finished no character."""
     logprob: float | None = None
-    """Its logprob; None if it isn't known."""
+    """None if it isn't known."""
     made: str = "sampled"
     """The way it entered the tree: `prompt`, `sampled`, `greedy`, `chosen`, `typed`, `beam`, `re-rolled`."""
 
 
 def token(item: PromptToken | Step, parent: int) -> Token:
-    """A token or a step as branches know it.
+    """A prompt's token or a step as the branches store it.
 
     Args:
         item: Record of the engine.
@@ -60,17 +60,17 @@ def made(item: PromptToken | Step) -> str:
 
 
 class Sums(Struct):
-    """Logprobs of some tokens, added up."""
+    """Sums over the logprobs of some tokens."""
 
     tokens: int = 0
     known: int = 0
     """Number of tokens whose logprob is known."""
     logprob: float = 0.0
-    """Sum of those that are known."""
+    """Sum of the known logprobs."""
 
     @property
     def mean(self) -> float | None:
-        """Mean logprob of a token; None if none is known."""
+        """Mean logprob per token; None if none is known."""
         return self.logprob / self.known if self.known else None
 
     @property
@@ -97,7 +97,7 @@ class Sums(Struct):
 
 
 class Branch(Struct, eq=False):
-    """One run of tokens. The object of a run may change when it is cut or joined; `first` identifies it."""
+    """One run of tokens. A cut or a join may replace the object; `first` identifies the branch."""
 
     nodes: list[int]
     sums: Sums
@@ -105,7 +105,7 @@ class Branch(Struct, eq=False):
     children: list[Branch] = field(default_factory=list)
     """Branches in the order of their first nodes: oldest first."""
     prompt: bool | None = None
-    """True if its tokens are of a prompt, False if they are of a completion; None for the root, which has none."""
+    """True for a prompt's tokens, False for a completion's, None for the root, which has none."""
 
     @property
     def first(self) -> int:
@@ -117,30 +117,27 @@ class Branch(Struct, eq=False):
 
 
 class Branches:
-    """Every branch of one tree. The numbers read from a branch hold until it is next changed."""
+    """Every branch of one tree. Numbers read from a branch are valid until its next change."""
 
     def __init__(self) -> None:
         self.version = 0
-        """Grows whenever branches come, go, are cut or joined, or others hang from one whose readings change; not
-        when one is only lengthened."""
+        """Grows whenever branches are added, removed, cut or joined, or a branch with children gets new readings; not
+        when a branch is only extended."""
         self.count = 0
-        """Number of branches."""
         self.root = Branch([ROOT], Sums())
-        """Parent of the first branches; holds no token."""
+        """Parent of the first branches; contains no token."""
         self._tokens: dict[int, Token] = {}
         self._branch: dict[int, Branch] = {ROOT: self.root}
-        """The branch of each node."""
         self._depth: dict[int, int] = {ROOT: 0}
 
     def __len__(self) -> int:
-        """Number of tokens."""
         return len(self._tokens)
 
     def __contains__(self, node: int) -> bool:
         return node in self._tokens
 
     def __iter__(self) -> Iterator[Branch]:
-        """All branches, each before those below it, older ones first."""
+        """All branches, parents before children, older ones first."""
         for first in self.root.children:
             yield from self.below(first)
 
@@ -162,14 +159,14 @@ class Branches:
         return self._depth[node]
 
     def above(self, branch: Branch) -> Iterator[Branch]:
-        """A branch and those that it hangs from, up to the first."""
+        """A branch and its ancestors, up to the first."""
         at: Branch | None = branch
         while at is not None and at is not self.root:
             yield at
             at = at.parent
 
     def below(self, branch: Branch) -> Iterator[Branch]:
-        """A branch and those that hang from it, each before those below it, older ones first."""
+        """A branch and its descendants, parents before children, older ones first."""
         waiting = [branch]
         while waiting:
             yield (at := waiting.pop())
@@ -180,7 +177,7 @@ class Branches:
         return self._tokens[branch.first].made
 
     def leads(self, node: int, to: int) -> bool:
-        """True if the path to a node goes through another, or ends there; costs the branches above it."""
+        """True if the path to the node `to` contains `node`; costs the branches above `to`."""
         branch, end = self._branch[node], self._branch[to]
         if branch is end:
             return self.place(node) <= self.place(to)
@@ -198,8 +195,8 @@ class Branches:
         """The beginning of a branch's text, not yet printable.
 
         Args:
-            branch: The run.
-            characters: Number that is wanted; there may be some more, and fewer if the branch is shorter.
+            branch: The branch.
+            characters: Number of characters wanted; there may be some more, or fewer if the branch is shorter.
         """
         text = ""
         for node in branch.nodes:
@@ -214,7 +211,7 @@ class Branches:
         Args:
             first: Node of the run's first token.
             last: Node of its last one.
-            characters: Number that is wanted before and after; there may be more, and fewer if there are no others.
+            characters: Number wanted before and after; there may be more, or fewer if the text is shorter.
         """
         found, node = self[last].text, last
         while node != first:
@@ -227,14 +224,14 @@ class Branches:
         return before, found, "".join(self[each].text for each in nodes[at + 1 : at + 1 + characters])
 
     def size(self, branch: Branch) -> tuple[int, int]:
-        """Number of last tokens and of all tokens from a branch on, itself included."""
+        """Number of leaves and of tokens of a branch and its descendants."""
         below = list(self.below(branch))
         return sum(not part.children for part in below), sum(len(part.nodes) for part in below)
 
     # ---- growing ----------------------------------------------------------------------------
 
     def add(self, token: Token) -> None:
-        """Take in a token, or new readings of a known one.
+        """Add a token, or new readings of a known one.
 
         Raises:
             KeyError: Its parent is unknown.
@@ -267,10 +264,10 @@ class Branches:
         branch.sums.count((token,))
         self._subtract(branch, Sums().count((before,)))
         if branch.children and token.logprob != before.logprob:
-            self.version += 1  # the sums of those below run from the first token
+            self.version += 1  # the sums of the branches below run from the first token
 
     def _remake(self, token: Token) -> None:
-        """A prompt's token was stepped: it is part of another run than its neighbours, or of the same."""
+        """Move a token between prompt and completion: cut it from its old neighbors, and join it with the new ones."""
         node = token.node
         if place := self.place(node):
             self._cut(self._branch[node], place)
@@ -284,10 +281,10 @@ class Branches:
         if (above := self._branch[node].parent) is not None:
             self._join(above)
 
-    # ---- taking out -------------------------------------------------------------------------
+    # ---- removing ---------------------------------------------------------------------------
 
     def discard(self, node: int) -> list[Token]:
-        """Take out a node and all below it.
+        """Remove a node and all below it.
 
         Returns:
             What was taken out, parents before their children.
@@ -315,10 +312,10 @@ class Branches:
     # ---- cutting and joining ----------------------------------------------------------------
 
     def _cut(self, branch: Branch, at: int) -> Branch:
-        """Cut a branch before the token at a place; the shorter part is the new one.
+        """Cut a branch before the token at a place; the shorter part becomes a new object.
 
         Returns:
-            The upper part, which the lower hangs from.
+            The upper part, the parent of the lower one.
         """
         self.count += 1
         if at * 2 < len(branch.nodes):
@@ -336,7 +333,7 @@ class Branches:
         return upper
 
     def _join(self, upper: Branch) -> None:
-        """Join a branch with the only one that hangs from it, unless a fork or a prompt's end separates them."""
+        """Join a branch with its child, unless it has several or the end of a prompt separates them."""
         if len(upper.children) != 1 or upper.children[0].prompt != upper.prompt:
             return
         self.count -= 1
@@ -353,20 +350,20 @@ class Branches:
             self._own(upper, lower.nodes)
 
     def _own(self, branch: Branch, nodes: Iterable[int]) -> None:
-        """Make some nodes those of a branch, and its children hang from it."""
+        """Point some nodes, and a branch's children, to that branch."""
         for node in nodes:
             self._branch[node] = branch
         for child in branch.children:
             child.parent = branch
 
     def _replace(self, branch: Branch, by: Branch) -> None:
-        """Put another object in a branch's place among its parent's children."""
+        """Replace a branch by another object among its parent's children."""
         assert branch.parent is not None
         siblings = branch.parent.children
         siblings[siblings.index(branch)] = by
 
     def _subtract(self, branch: Branch, sums: Sums) -> None:
-        """Subtract from the sums of a branch; if infinities make that meaningless, or none is left, add up again."""
+        """Subtract from the sums of a branch; add up again if infinities make that meaningless or none is known."""
         branch.sums.add(sums, -1)
         if not branch.sums.known or not math.isfinite(branch.sums.logprob):
             branch.sums = self._sums(branch.nodes)

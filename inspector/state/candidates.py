@@ -1,4 +1,4 @@
-"""The candidates of a slot: those whose logits are compared, and all as tables list them."""
+"""The candidates of a slot: the one or two tokens with compared logits, and all of them as tables list them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from inspector.state.timeline import Timeline
 
 
 def ranked(timeline: Timeline) -> tuple[int, ...]:
-    """The tokens that can be looked at in the selected slot: the one that was taken, then the candidates by rank."""
+    """The tokens that can be explained in the selected slot: the one that was taken, then the candidates by rank."""
     best = [candidate.id for candidate in sorted(timeline.candidates, key=lambda each: each.rank)]
     taken = [timeline.taken] if timeline.taken is not None else []
     return tuple(dict.fromkeys([*taken, *best]))
@@ -30,11 +30,11 @@ def compared(timeline: Timeline, token: int | None = None, against: int | None =
 
     Args:
         timeline: Has the candidates of the slot.
-        token: The first one; None for the one that was taken, or that the sampler picked.
-        against: The second one, which the first is not; None for the best other candidate.
+        token: The first token; None for the one that was taken or that the sampler picked.
+        against: The second token, different from the first; None for the best other candidate.
 
     Returns:
-        Two ids; one if no other candidate is known, none if no token is.
+        Two ids; one if no other candidate is known, empty if no token is known.
     """
     if token is None:
         token = next((id for id in ranked(timeline) if id != against), None)
@@ -47,12 +47,12 @@ def compared(timeline: Timeline, token: int | None = None, against: int | None =
 
 
 def told_here(timeline: Timeline, tokens: Sequence[int]) -> set[int]:
-    """Some of the tokens explained in the selected slot: those whose explanations belong to it, its own token, or
-    else candidates that no branch took there.
+    """The explained tokens whose explanation belongs to the selected slot: its own token if it is among them, or else
+    the candidates that no branch took there.
 
     Args:
         timeline: Has the tree.
-        tokens: Their ids.
+        tokens: Ids of the explained tokens.
     """
     if (own := timeline.taken) is not None and own in tokens:
         return {own}
@@ -60,37 +60,37 @@ def told_here(timeline: Timeline, tokens: Sequence[int]) -> set[int]:
 
 
 class TokenChoices(Struct):
-    """The one or two tokens that are looked at in a slot, kept from opening to opening."""
+    """The one or two tokens that a view explains in a slot, remembered while the view is closed."""
 
     place: tuple[int, int | None] | None = None
-    """The token before the slot at which tokens were chosen, and the slot's: elsewhere they are the usual ones."""
+    """Node before the slot in which tokens were chosen, and the slot's token id: other slots have the defaults."""
     token: int | None = None
-    """The token whose logit it is; None for the one that was taken."""
+    """The token whose logit is explained; None for the one that was taken."""
     against: int | None = None
-    """The one that it is compared with; None for the best other candidate."""
+    """The token that it is compared with; None for the best other candidate."""
     alone: bool = False
-    """True if one token is looked at by itself."""
+    """True to explain the token's logit without comparing it."""
 
     def at(self, timeline: Timeline) -> Self:
-        """These choices, the tokens forgotten if they were chosen in another slot, or for another token in it."""
+        """These choices, with the tokens reset if they were chosen in another slot or for another token in it."""
         if (place := (timeline.before, timeline.taken)) != self.place:
             self.place, self.token, self.against = place, None, None
         return self
 
     def begin(self, timeline: Timeline, highlighted: Candidate | None) -> Self:
-        """These choices at the selected token: against the highlighted candidate, if that is another token."""
+        """These choices in the selected slot, compared with the highlighted candidate if that is a different token."""
         self.at(timeline)
         if highlighted is not None and highlighted.id not in compared(timeline)[:1]:
             self.against = highlighted.id
         return self
 
     def tokens(self, timeline: Timeline) -> tuple[int, ...]:
-        """The token whose logit is wanted, and the one that it is compared with."""
+        """The token whose logit is explained, and the one that it is compared with, if any."""
         tokens = compared(timeline, self.token, self.against)
         return tokens[:1] if self.alone else tokens
 
     def follow_other(self, timeline: Timeline, by: int) -> None:
-        """Look at the logit of another candidate; the one that it is compared with stays, if it can."""
+        """Explain the logit of another candidate, `by` places away; the token it is compared with stays if it can."""
         tokens = self.tokens(timeline)
         others = [id for id in ranked(timeline) if self.alone or id not in tokens[1:]]
         if tokens and others:
@@ -99,7 +99,7 @@ class TokenChoices(Struct):
             self.token = _next(others, tokens[0], by)
 
     def compare_with(self, timeline: Timeline, by: int) -> None:
-        """Compare with another candidate."""
+        """Compare with another candidate, `by` places away."""
         self.alone = False
         tokens = self.tokens(timeline)
         if others := [id for id in ranked(timeline) if id not in tokens[:1]]:
@@ -125,13 +125,13 @@ def label_of(timeline: Timeline, id: int, known: Iterable[tuple[int, str]] = ())
     return texts.get(id, f"token {id}")
 
 
-# ---- as tables list them: with the slot's own token, so that each column sums to 100 % ----------
+# ---- as tables list them: with the slot's own token, so that each column adds up to 100 % -------
 
 
 def after_sampler(candidate: Candidate) -> str:
-    """The sampler's share of a candidate, or the stage that cut it; greedy cuts nothing, it takes another. Printable.
+    """A candidate's probability after the sampler, or the stage that cut it (greedy cuts nothing); printable.
 
-    A dot if it isn't known: of the slot's own token, beyond the candidates.
+    A dot if the probability isn't known: for the slot's own token if it isn't among the recorded candidates.
     """
     if candidate.cut_by not in (None, "greedy"):
         return visible(candidate.cut_by or "")
@@ -139,7 +139,7 @@ def after_sampler(candidate: Candidate) -> str:
 
 
 NOISE = 1e-5
-"""Below this two probabilities are the same: a fifth of what half of the last digit is worth."""
+"""Two probabilities that differ by less count as equal: a fifth of half a unit in the last digit shown."""
 
 
 def own_candidate(item: Item) -> Candidate | None:
@@ -152,14 +152,13 @@ def own_candidate(item: Item) -> Candidate | None:
 
 
 def with_own(distribution: Distribution, item: Item | None, tried: bool = False) -> Distribution:
-    """A distribution with the slot's own token among its candidates, though it is less probable than those, since
-    it was taken. The others are fewer by it.
+    """A distribution with the slot's own token among its candidates, and subtracted from the others.
 
     Args:
-        distribution: Before the slot.
-        item: The slot's token; None for a token that is to come.
-        tried: Whether the distribution is of other settings than the token was taken with: then its probability after
-            the sampler isn't known, NaN, and is among the others'.
+        distribution: The distribution before the slot.
+        item: The slot's token; None for the token to come.
+        tried: Whether the distribution was computed with other settings than the token was taken with: its probability
+            after the sampler is then not known (NaN), and stays part of the others'.
     """
     own = own_candidate(item) if item is not None else None
     if own is None or any(each.id == own.id for each in distribution.candidates):
@@ -175,18 +174,18 @@ def with_own(distribution: Distribution, item: Item | None, tried: bool = False)
 
 
 def of_prompt(token: PromptToken) -> tuple[Sequence[Candidate], float]:
-    """The candidates of a prompt's token, with its own among them, and the probability of all others together."""
+    """The candidates in the slot of a prompt's token, the token among them, and the probability of all others."""
     choice = choice_of(token)
     return choice.candidates, choice.others_prob
 
 
 def choice_of(item: Item, vocabulary: int = 0) -> Distribution:
-    """The distribution that a token was taken from, with its own candidate; in a prompt, where nothing is drawn, what
-    the model expected in its place.
+    """The distribution that a token was taken from, with the token among the candidates; in a prompt, where nothing is
+    drawn, the distribution that the model predicted there.
 
     Args:
-        item: The token; if it is a prompt's without candidates, there are none.
-        vocabulary: Number of tokens that the model has; 0 if unknown.
+        item: The token; the result for a prompt's token without candidates has none either.
+        vocabulary: Number of tokens in the vocabulary; 0 if unknown.
     """
     if isinstance(item, Step):
         return with_own(item.choice, item)
@@ -198,7 +197,7 @@ def choice_of(item: Item, vocabulary: int = 0) -> Distribution:
 
 
 def is_untouched(distribution: Distribution) -> bool:
-    """True if the sampler leaves every probability as the model has it: two bars would be twins."""
+    """True if the sampler changes no probability of the model: a second bar would show the same."""
     for each in distribution.candidates:
         if each.cut_by is not None or not abs(each.prob - each.sampler_prob) < NOISE:
             return False

@@ -1,4 +1,4 @@
-"""The base class of the states of capabilities, made from their records, live or recorded."""
+"""The base class of the states of capabilities, built from their live or recorded records."""
 
 from __future__ import annotations
 
@@ -12,48 +12,48 @@ from msgspec.structs import fields
 from engine.protocol import Command, Record
 
 MOST = 1e15
-"""No engine measured so much of anything."""
+"""Larger than any number that an engine measures."""
 
 
 class ReplayStop(Enum):
-    """Treatment of a record that changes the screen of a tool and not the main one, by a step through a recording."""
+    """How a step through a recording treats a record that changes a tool's screen but not the main one."""
 
     EACH = "each"
     """The step ends with it."""
     FIRST = "first"
-    """The step ends with the first of those that come in a row."""
+    """The step ends with the first of several in a row."""
     FIRST_AND_LAST = "first and last"
-    """The step ends with the first, and with the one whose `last` is set: each has the whole again."""
+    """The step ends with the first, and with the one whose `last` is set: each contains the whole result so far."""
     BEGINS = "begins"
-    """It ends no step, and begins a new row."""
+    """No step ends with it; it begins a new row."""
 
 
 class CapabilityState:
-    """The state that the records of one capability make. `STATES` lists all of them; a `Timeline` has one of each."""
+    """The state that the records of one capability build. `STATES` lists all classes; a `Timeline` has one of each."""
 
     ENDS: ClassVar[tuple[str, ...]] = ()
-    """Kinds of commands whose failure and end change it."""
+    """Kinds of commands whose failure or end changes the state."""
     STOPS: ClassVar[Mapping[type[Record], tuple[ReplayStop, str]]] = {}
-    """Treatment of its records by a replay, and its words where it stops at one: see `with_keys`; empty for none."""
+    """For each record, how a replay treats it, and the sentence shown when it stops there (see `with_keys`), if any."""
     FAILS: ClassVar[tuple[type[Command], ...]] = ()
-    """Commands whose failure its screen shows: a recording fails them. It answers others in the status line."""
+    """Commands whose failure the tool's screen shows: a recording fails them, and answers others in the status line."""
 
     def apply(self, record: Record) -> None:
-        """Take in one record; one of something else changes nothing."""
+        """Apply one record; a record of another capability changes nothing."""
 
     @classmethod
     def changing(cls) -> tuple[type[Record], ...]:
-        """The records that change its tool's screen: in a replay a step can end with each."""
+        """The records that change the tool's screen; a step through a replay can end with each."""
         return tuple(record for record, (stop, _) in cls.STOPS.items() if stop is not ReplayStop.BEGINS)
 
     @classmethod
     def sound(cls, record: Record) -> bool:
-        """Tell whether a record of a file can be drawn, as one that an engine made can."""
+        """True if a record from a file can be drawn, as one from an engine always can."""
         return True
 
 
 def measurable(value: object) -> bool:
-    """Tell whether all numbers in a value are finite, not below zero, and such as an engine could have measured."""
+    """True if all numbers in a value are between 0 and `MOST`, so that an engine could have measured them."""
     if isinstance(value, int | float):
         return 0 <= value <= MOST
     if isinstance(value, tuple):
@@ -64,5 +64,5 @@ def measurable(value: object) -> bool:
 
 
 def within(value: float | None, low: float, high: float, *more: float) -> bool:
-    """Tell whether a number lies between two, or is one of some others; None always does."""
+    """True if a number is between `low` and `high`, is one of `more`, or is None."""
     return value is None or low <= value <= high or value in more

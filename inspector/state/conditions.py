@@ -1,8 +1,8 @@
-"""Conditions of the tokens of a path, beyond the model as it is and its sampler.
+"""The conditions under which the tokens of a path were made, beyond the plain model and its sampler.
 
-Interventions, a grammar, a draft, no KV cache, another order of the sampler, settings that were changed on the way:
-whatever shows or writes a text asks here, so that no text made with them leaves the program without their names. All
-words are printable.
+Interventions, a grammar, a draft, no KV cache, a different order of the sampler, settings that changed on the way:
+all code that shows or writes a text asks here, so that no text leaves the program without naming them. All words are
+printable.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from inspector.state.session_tree import Item, SessionTree
 
 UNRECORDED = "which was not recorded"
 _NO_MATTER = ("candidates", "max_tokens", "stop", "sampler_order")
-"""Settings that change no token, and the one that is a condition of its own."""
+"""Settings that change no token, and `sampler_order`, which has its own condition."""
 _RANGES = 6
-"""Stretches of a path that are listed one by one, at most."""
+"""Maximum number of stretches of a path that are listed."""
 
 
 def ending(finished: Finished) -> str:
-    """Why a text ended, in words: `stopped at the 100-token limit`."""
+    """Why a text ended: `stopped at the 100-token limit`."""
     detail = visible(finished.detail)
     match finished.reason:
         case "eos":
@@ -43,23 +43,23 @@ def ending(finished: Finished) -> str:
 
 
 class TextCondition(Struct, frozen=True):
-    """One thing that a token was made with."""
+    """One condition that a token was made under."""
 
     name: str
     """Kind: `interventions`, `grammar`, `draft`, `KV cache`, `sampler`, or a setting."""
     words: str
     """Details: `L6 h1 off`, `regex [0-9]+`, `L4 +happy-sad x2 #e3cfec11`."""
     brief: str = ""
-    """A shorter form, for little room; empty for name and details."""
+    """A shorter form for narrow places; empty to use name and details."""
 
     @property
     def short(self) -> str:
-        """Both, as short as can be understood."""
+        """The shortest form."""
         return self.brief or f"{self.name} {self.words}"
 
 
 class Made(Struct, frozen=True):
-    """A condition, and the tokens of a path that were made with it."""
+    """A condition, and the tokens of a path that were made under it."""
 
     condition: TextCondition
     where: str
@@ -101,13 +101,13 @@ def conditions(tree: SessionTree, item: Item) -> tuple[TextCondition, ...]:
 
 
 def held(units: Sequence[Intervention]) -> TextCondition:
-    """Interventions."""
+    """The condition for interventions."""
     words = interventions_words(units, exact=True) or UNRECORDED
     return TextCondition("interventions", words, interventions_words(units) or UNRECORDED)
 
 
 def draft(name: str) -> TextCondition:
-    """The draft of speculative decoding; of a model in a directory, which is private, the name alone."""
+    """The condition for a draft of speculative decoding; of a path only the name, since directories are private."""
     return TextCondition("draft", visible(name.rstrip("/").rpartition("/")[2]))
 
 
@@ -115,21 +115,21 @@ NO_CACHE = TextCondition("KV cache", "off")
 
 
 def grammar(settings: Settings | None) -> TextCondition | None:
-    """The grammar of some settings, None if they have none."""
+    """The condition for a grammar; None if the settings have none."""
     if settings is None or settings.grammar is None:
         return None
     return TextCondition("grammar", visible(settings.grammar.summary))
 
 
 def order(settings: Settings | None) -> TextCondition | None:
-    """The order of the sampler's stages; None if nothing is drawn, or if it is mlx-lm's."""
+    """The condition for the order of the sampler's stages; None if nothing is drawn or the order is mlx-lm's."""
     if settings is None or not settings.temp or settings.sampler_order == BY_NAME["sampler_order"].default:
         return None
     return TextCondition("sampler", f"order {settings.sampler_order}")
 
 
 def requested(settings: Settings, load: LoadSettings) -> list[TextCondition]:
-    """The conditions of a text that is generated with some settings.
+    """The conditions that follow from the settings alone, before a text is generated.
 
     Args:
         settings: Settings of the sampler.
@@ -140,12 +140,7 @@ def requested(settings: Settings, load: LoadSettings) -> list[TextCondition]:
 
 
 def by_token(tree: SessionTree, items: Sequence[Item]) -> list[tuple[TextCondition, ...]]:
-    """The conditions under which each of some tokens was made; settings too, if not all tokens have the same.
-
-    Args:
-        tree: The tree of the tokens.
-        items: The tokens.
-    """
+    """The conditions under which each token was made, with the settings that differ between the tokens."""
     by_item = [tree.settings.get(item.node) for item in items]
     known = [settings for settings in by_item if settings is not None]
     varied = [
@@ -165,7 +160,7 @@ def by_token(tree: SessionTree, items: Sequence[Item]) -> list[tuple[TextConditi
 
 
 def made_with(tree: SessionTree, items: Sequence[Item]) -> list[Made]:
-    """The conditions of a path's tokens, each with the tokens that it is true of.
+    """The conditions of a path's tokens, each with the tokens that it applies to.
 
     Args:
         tree: The tree of the path.
@@ -181,7 +176,7 @@ def made_with(tree: SessionTree, items: Sequence[Item]) -> list[Made]:
 
 
 def _where(items: Sequence[Item], runs: Sequence[tuple[int, int]]) -> str:
-    """Runs of slots in words: `all steps`, `steps 3 to 20 and 25`, `prompt token 1`."""
+    """Words for runs of slots: `all steps`, `steps 3 to 20 and 25`, `prompt token 1`."""
     steps = [[each.index + 1 for each in items[a : b + 1] if isinstance(each, Step)] for a, b in runs]
     noun, ranges = "step", [(run[0], run[-1]) for run in steps if run]
     if not ranges:
@@ -197,7 +192,7 @@ def _where(items: Sequence[Item], runs: Sequence[tuple[int, int]]) -> str:
 
 
 def in_short(made: Sequence[Made]) -> str:
-    """The conditions of a path, in one phrase; empty for the model and its sampler alone."""
+    """The conditions of a path in one phrase; empty if there are none."""
     return " · ".join(dict.fromkeys(each.condition.short for each in made))
 
 
@@ -205,7 +200,7 @@ def in_short(made: Sequence[Made]) -> str:
 
 
 def defaults_of(facts: ModelFacts, settings: Settings) -> str:
-    """The source of settings that are defaults: `model's`, `mlx-lm's`; empty if the user has changed them."""
+    """The source of default settings: `model's` or `mlx-lm's`; empty if the user has changed any."""
     usual = with_defaults(Settings(), facts.sampling, ())
     shown = (BY_NAME["temp"], *_TOLD)
     if settings.grammar is not None or any(
@@ -216,7 +211,7 @@ def defaults_of(facts: ModelFacts, settings: Settings) -> str:
 
 
 def settings_words(settings: Settings) -> list[str]:
-    """Every setting that is on, the temperature and the grammar apart: those that cut tokens if any is drawn."""
+    """The settings that are on, except temperature and grammar; with greedy decoding, those that matter for it."""
     return [
         _words(field, settings) for field in _TOLD if field.on(settings) and (settings.temp or _greedy(field))
     ]
@@ -230,7 +225,7 @@ def _words(field: Setting, settings: Settings) -> str:
 
 
 def _greedy(field: Setting) -> bool:
-    """True if greedy decoding goes by a setting, too: it changes logits, or ends the text."""
+    """True if a setting matters for greedy decoding too: it changes logits or ends the text."""
     return field.kind == "texts" if field.stage is None else field.stage.kind == "logits"
 
 
@@ -239,4 +234,4 @@ _TOLD = sorted(
     (*_STAGED, *(field for field in FIELDS if field.stage is None and field.brief is not None)),
     key=lambda field: not _greedy(field),
 )
-"""Settings in the order of their words: those of greedy decoding first."""
+"""Settings in the order in which they are listed: those that matter for greedy decoding first."""

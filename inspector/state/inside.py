@@ -1,4 +1,4 @@
-"""Answers about the inside of the models: one store for views, exports, lessons and replays."""
+"""Answers about the models' internals: one store for views, exports, lessons and replays."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ CHECKS = {
     "restored": "all restored at the end", "zero": "strength 0 changes nothing",
     "derivative": "as finite differences", "swaps": "no gradient, no effect", "complete": "shares complete",
 }  # fmt: skip
-"""Each check in words."""
+"""Words for each check."""
 ABSOLUTE = {"forward", "rows", "weights", "keys", "same", "restored", "zero"}
-"""The checks whose error is a difference; of the others it is a share of the largest value."""
+"""The checks with an absolute error; the error of the others is relative to the largest value."""
 
 
 def checks_words(facts: CaptureFacts) -> str:
@@ -38,7 +38,7 @@ def checks_words(facts: CaptureFacts) -> str:
 
 
 def checked(facts: CaptureFacts, width: int) -> str:
-    """The result of a view's checks, with the largest error, and what the view cost, as far as there is room.
+    """The result of a view's checks with the largest error and the time taken, shortened to the width.
 
     Args:
         facts: Checks and times of the view.
@@ -62,8 +62,8 @@ def interventions_words(interventions: Sequence[Intervention], exact: bool = Fal
     """Interventions in words: `L6 h1 and L3 MLP off`, `L6 h1 x0.5`, `L4 +happy-sad x2`; printable.
 
     Args:
-        interventions: All of them.
-        exact: Whether the digest of a direction's vector follows its name and strength.
+        interventions: The interventions.
+        exact: Whether to append the digest of a direction's vector to its name and strength.
     """
     off: list[str] = []
     changed: list[str] = []
@@ -74,7 +74,7 @@ def interventions_words(interventions: Sequence[Intervention], exact: bool = Fal
 
 
 def sides(interventions: Sequence[Intervention]) -> tuple[str, str]:
-    """The words over the model's own numbers and over those under interventions: on screens, pages, in a terminal."""
+    """Headings for the numbers of the unmodified model and for those under interventions."""
     if any(each.direction is not None for each in interventions):
         return "model", "steered"
     return "model", "scaled" if any(each.scale for each in interventions) else "off"
@@ -91,18 +91,20 @@ def steered_words(scope: protocol.Scope, begin: int) -> str:
 
 
 def layer_of_heads(swept: HeadsSwept) -> int | None:
-    """The layer whose heads a sweep has and nothing else; None for one with parts and layers."""
+    """The layer, if a sweep has nothing but heads of one layer; None for one with parts and layers."""
     layers = {each.intervention.layer for each in swept.units}
     only_heads = all(each.intervention.kind == "head" for each in swept.units)
     return next(iter(layers)) if only_heads and len(layers) == 1 else None
 
 
 def joined(whole: HeadsSwept, more: HeadsSwept) -> HeadsSwept:
-    """A sweep with the units of a second one of the same node, and the worse of each check. Of two that follow other
-    logits, or are of other scopes, the later one that has parts.
+    """A sweep with the units of a second one at the same node, and the worse result of each check.
+
+    Sweeps that follow different logits or have different scopes aren't joined: `more` replaces `whole` unless it has
+    heads of one layer alone.
 
     Args:
-        whole: Has what both have in common.
+        whole: The sweep to extend.
         more: Its units are added, or replace the same ones.
     """
     if (whole.token, whole.other, whole.scope) != (more.token, more.other, more.scope):
@@ -118,21 +120,21 @@ def joined(whole: HeadsSwept, more: HeadsSwept) -> HeadsSwept:
 
 
 def _place(unit: protocol.SweptUnit) -> tuple[int, int, int]:
-    """The order of units: by layer; in it heads, parts, the layer."""
+    """Sort key of a unit: by layer, and in each layer heads, parts, the layer itself."""
     each = unit.intervention
     return each.layer, {"head": 0, "layer": 2}.get(each.kind, 1), each.head or 0
 
 
-# ---- by what answers are kept -------------------------------------------------------------------
+# ---- the keys of answers ------------------------------------------------------------------------
 
 
 def tried_key(tried: protocol.Intervene | protocol.Intervened) -> Hashable:
-    """Key of interventions that are tried, from the question or the answer."""
+    """Key of a trial of interventions, from the question or the answer."""
     return tried.node, tried.interventions, tried.scope, tried.begin if tried.scope == "context" else 0
 
 
 def swept_key(swept: protocol.SweepStrengths | protocol.StrengthsSwept) -> tuple[Hashable, ...]:
-    """Key of a direction that is added with all strengths, from the question or the answer."""
+    """Key of a sweep over a direction's strengths, from the question or the answer."""
     begin = swept.begin if swept.scope == "context" else 0
     return swept.node, swept.direction, swept.layer, swept.scope, begin
 
@@ -167,7 +169,7 @@ KEYS: dict[type[Record], Callable[[Any], Hashable]] = {
     protocol.ModelModules: lambda read: (read.model, read.bytes),
     protocol.TakenApart: lambda read: read.node if read.words and not read.name else None,
 }
-"""Keys of answers, by their class: views ask with them, and find the answers of a recording by them."""
+"""Functions from an answer to its key, by the answer's class; views find live and recorded answers by key."""
 _SUBJECTS: dict[type[Record], Callable[[Any], Hashable]] = {
     protocol.AttributionRead: lambda read: (read.node, read.tokens[0].id),
     protocol.GradientsRead: lambda read: (read.node, read.tokens[0].id, read.method),
@@ -176,20 +178,20 @@ _SUBJECTS: dict[type[Record], Callable[[Any], Hashable]] = {
     protocol.PairsPatched: lambda read: read.part,
     protocol.StrengthsSwept: lambda read: (*swept_key(read), read.token),
 }
-"""The same for an export, where several answers of one subject are one."""
+"""The same for an export, which joins or replaces answers about one subject."""
 OF_BOTH = (
     protocol.AttentionRead, protocol.TriangleRead, protocol.HeadsScored, protocol.LensRead,
     protocol.AttributionRead, protocol.GradientsRead, protocol.ScoreRead, protocol.ExpertsRead, protocol.PositionTried,
 )  # fmt: skip
-"""Answers that can be about the second model, too."""
+"""Answers that can also be about the second model."""
 _OF_MODEL = (protocol.ModelModules, protocol.PairsPatched)
-"""Answers that are about no token of a tree."""
+"""Answers that aren't about a token of the tree."""
 KEPT = 128
-"""Answers of a class that are kept; the least recently used goes first."""
+"""Maximum number of kept answers of a class; the least recently used is dropped first."""
 KEPT_BYTES = 64 * 2**20
-"""Bytes of packed numbers in them: the attention of a large model at a long text takes 16 MiB."""
+"""Maximum bytes of packed numbers in a class's answers: a large model's attention over a long text takes 16 MiB."""
 LARGEST = 2 * 2**20
-"""Bytes of packed numbers of one answer in an export at most: a larger one isn't recorded either."""
+"""Maximum bytes of packed numbers of one answer in an export; a larger one isn't recorded either."""
 
 
 # ---- the store ----------------------------------------------------------------------------------
@@ -200,28 +202,27 @@ Asked = tuple[bool, Hashable]
 
 
 class Answers(CapabilityState):
-    """The answers about one tree, by their class and by what was asked; and why a question has none."""
+    """The answers about one tree, or the failures, by class and question."""
 
     def __init__(self) -> None:
         self._kept: dict[type[Record], OrderedDict[Asked, tuple[Any, int]]] = defaultdict(OrderedDict)
         """Answers, each with its number."""
         self._came = self._tree = 0
-        """Number of answers so far, and of those before the present tree."""
+        """Number of answers so far, and number before the current tree."""
         self.head: tuple[int, int] | None = None
-        """The layer and number, from 0, of the attention head that was looked at last: an export opens at it."""
+        """Layer and number, from 0, of the attention head viewed last; an export opens with it."""
 
     def __deepcopy__(self, memo: object) -> Answers:
-        """A store of its own with the same answers: records never change."""
+        """An independent store that shares the answers: records never change."""
         made = Answers()
         made._kept.update((kind, kept.copy()) for kind, kept in self._kept.items())
         made._came, made._tree, made.head = self._came, self._tree, self.head
         return made
 
     def apply(self, record: Record) -> None:
-        """Take in one record."""
         match record:
             case protocol.PromptOpened():
-                if record.new_tree:  # nodes have other tokens now
+                if record.new_tree:  # node numbers now stand for other tokens
                     self._tree = self._came
                     self._forget(lambda kind, asked: kind not in _OF_MODEL)
             case protocol.LockstepOpened() | protocol.LockstepClosed():
@@ -237,7 +238,7 @@ class Answers(CapabilityState):
                 del kept[asked]
 
     def keep(self, kind: type[Record], asked: Asked, answer: Record) -> None:
-        """Keep an answer of a class, or why there is none, instead of what a question had before."""
+        """Keep the answer or the failure of a question, instead of an earlier one."""
         kept = self._kept[kind]
         self._came += 1
         kept[asked] = answer, self._came
@@ -254,7 +255,7 @@ class Answers(CapabilityState):
     # ---- queries ----------------------------------------------------------------------------
 
     def get(self, kind: type[Answer], asked: Asked) -> Answer | Failure | None:
-        """The answer of a class to a question, or why there is none; None if neither is known."""
+        """The answer or the failure of a question; None if there is neither."""
         kept = self._kept[kind]
         if asked not in kept:
             return None
@@ -262,16 +263,17 @@ class Answers(CapabilityState):
         return kept[asked][0]  # type: ignore[no-any-return]
 
     def asked(self, kind: type[Record]) -> list[Asked]:
-        """The questions that have an answer of a class, the one looked at last at the end."""
+        """The questions that have an answer of a class, the most recently used last."""
         return [asked for asked, (answer, _) in self._kept[kind].items() if isinstance(answer, kind)]
 
     def found(self, kind: type[Answer], second: bool = False) -> list[Answer]:
-        """The answers of a class about the present tree, in the order in which they came: those that can be shown, of
-        several about one subject the last.
+        """The answers of a class about the current tree that an export can show, in the order in which they came.
+
+        Of several about one subject only the last is returned; sweeps are joined.
 
         Args:
-            kind: Their class.
-            second: Whether they are about the second model, rather than the session's.
+            kind: Class of the answers.
+            second: True for answers about the second model, False for the session's.
         """
         subject = _SUBJECTS.get(kind, KEYS[kind])
         kept = sorted(self._kept[kind].items(), key=lambda each: each[1][1])
@@ -285,8 +287,8 @@ class Answers(CapabilityState):
 
     @classmethod
     def sound(cls, record: Record) -> bool:
-        """True if experts have a weight each, or none has one; if layers have parts, and embeddings a size; if what was
-        put in has a number for each layer; if a ladder leads from symbols to tokens."""
+        """True if the shapes of an answer are consistent: weights match experts, and numbers match layers and columns;
+        blocks have parts, embeddings a shape; the merges of a word lead from its symbols to its tokens."""
         match record:
             case protocol.ActivationsPatched(layers=layers, columns=columns, shares=shares):
                 return (
@@ -311,7 +313,7 @@ class Answers(CapabilityState):
 
 
 def _shown(answer: Any) -> bool:
-    """True if an answer can be shown in an export: its checks passed, and it has something to show."""
+    """True if an export can show an answer: its checks passed, it isn't empty, and it isn't too large."""
     if isinstance(answer, Failure):
         return False
     if isinstance(answer, protocol.TakenApart):

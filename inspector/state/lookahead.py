@@ -1,6 +1,6 @@
-"""Look-ahead: the line that greedy decoding would bring after a candidate, by node and candidate.
+"""Look-ahead: the greedy continuation (line) after a candidate, by node and candidate.
 
-Lines don't depend on the sampler's settings, so that they stay good until another prompt.
+Lines don't depend on the sampler's settings, so they stay valid until the next prompt.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from engine import protocol
 from engine.protocol import AheadLine, Candidate, LookAhead
 
 CANDIDATES = 5
-"""The most probable ones are looked ahead from, and the highlighted one."""
+"""Number of the most probable candidates that get a line; the highlighted one gets one too."""
 TOKENS = 8
 """Number of tokens of a line."""
 NODES = 256
-"""Nodes whose lines are kept; the least recently used go first."""
+"""Maximum number of nodes with kept lines; the least recently used is dropped first."""
 NOTHING: Mapping[int, AheadLine] = {}
 
 
@@ -26,31 +26,30 @@ class LinesAfter(Struct):
     """The lines after one node."""
 
     lines: dict[int, AheadLine] = field(default_factory=dict)
-    """Lines by candidate, as far as they came."""
+    """Lines by candidate, as far as they have arrived."""
     whole: set[int] = field(default_factory=set)
-    """Candidates whose lines need no further request, those without an answer too."""
+    """Candidates that need no further request: their lines are complete, or the request got no answer."""
     note: str = ""
 
 
 class LookAheadLines:
-    """True if lines of what might come are shown, and all that the engine sent.
+    """All lines that the engine sent, and whether they are shown.
 
     Args:
-        nodes: How many nodes to keep the lines of.
+        nodes: Maximum number of nodes with kept lines.
     """
 
     TAKES = protocol.PromptOpened, protocol.LookedAhead, protocol.ModelFacts
-    """The records that change it."""
 
     def __init__(self, nodes: int = NODES) -> None:
         self.on = False
         self._nodes = nodes
         self._after: OrderedDict[int, LinesAfter] = OrderedDict()
         self._pending: LookAhead | None = None
-        """The request that waits for its answer."""
+        """The request that has no answer yet."""
 
     def switch(self) -> None:
-        """Show it, or don't any more; what failed is tried again."""
+        """Turn look-ahead on or off; failed requests are tried again."""
         self.on = not self.on
         self._try_again()
 
@@ -62,7 +61,7 @@ class LookAheadLines:
         return any(after.lines for after in self._after.values())
 
     def lines(self, node: int) -> Mapping[int, AheadLine]:
-        """The lines after a node by candidate, as far as they came; none while it is off."""
+        """The lines after a node by candidate, as far as they have arrived; empty while look-ahead is off."""
         return self._after[node].lines if self.on and node in self._after else NOTHING
 
     def note(self, node: int) -> str:
@@ -76,13 +75,13 @@ class LookAheadLines:
         return frozenset(self._pending.ids) - self.lines(node).keys()
 
     def seen(self, node: int) -> tuple[object, ...]:
-        """All that is shown after the candidates of a node while it is on: while that is equal, they look the same."""
+        """Everything shown for a node while look-ahead is on, to compare: if it is equal, no redraw is needed."""
         return *self.lines(node).items(), self.waited_for(node)
 
     # ---- questions and answers --------------------------------------------------------------
 
     def question(self, node: int, ids: Sequence[int]) -> LookAhead | None:
-        """The question that brings what is not known, to be sent; None if all is known, or it is off."""
+        """The request for the missing lines after a node, to be sent; None if none is missing or look-ahead is off."""
         whole: set[int] = set()
         if node in self._after:
             self._after.move_to_end(node)
@@ -94,15 +93,14 @@ class LookAheadLines:
         return self._pending
 
     def receive(self, record: protocol.Record) -> None:
-        """Take in one record."""
         match record:
-            case protocol.PromptOpened():  # another tree: its nodes have the same numbers
+            case protocol.PromptOpened():  # a new tree uses the same node numbers
                 self._after.clear()
             case protocol.LookedAhead():
                 after = self._of(record.node)
                 for line in record.lines:
                     before = after.lines.get(line.id)
-                    # else a line begun again is still catching up
+                    # a line that was requested again is shorter until it catches up
                     if before is None or len(before.ids) <= len(line.ids):
                         after.lines[line.id] = line
                     if line.ended or record.last:
@@ -119,20 +117,20 @@ class LookAheadLines:
         return after
 
     def ended(self, question: LookAhead, cancelled: bool) -> None:
-        """A question has ended: with lines, without, or in failure."""
+        """Note that a request has ended, with or without lines."""
         if not cancelled:
             self._of(question.node).whole.update(question.ids)
         if self._pending is question:
             self._pending = None
 
     def _try_again(self) -> None:
-        """Request again what had no answer."""
+        """Make candidates without a line requestable again."""
         for after in self._after.values():
             after.whole &= after.lines.keys()
 
 
 def wanted(candidates: Sequence[Candidate], highlighted: Candidate | None) -> tuple[int, ...]:
-    """Ids to look ahead from: those of the most probable candidates, and of the highlighted one.
+    """The candidates to look ahead from: the most probable ones and the highlighted one, as ids.
 
     Args:
         candidates: Best first.

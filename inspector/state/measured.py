@@ -1,4 +1,4 @@
-"""The measurements of the model, from the records as they come, live or recorded."""
+"""The measurements of the model, built from live or recorded records."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from inspector.state.capability import CapabilityState, ReplayStop, measurable
 
 
 class RaceSoFar(Struct):
-    """One race; a paused one that is taken up again continues."""
+    """One race; a paused one can be continued."""
 
     opened: protocol.RaceOpened
-    """The record of its beginning, with its end and the way it was measured as reported last."""
+    """The record of its beginning, updated with the end and the method reported last."""
     steps: list[protocol.RaceStep] = field(default_factory=list)
-    """Their sums continue over pauses."""
+    """Steps so far; their totals continue over pauses."""
     before: tuple[float, float] = 0.0, 0.0
-    """Milliseconds with the cache and without, of the steps before the last pause."""
+    """Milliseconds with and without the cache of all steps before the last pause."""
 
     @property
     def tokens(self) -> int:
@@ -28,7 +28,7 @@ class RaceSoFar(Struct):
         return self.steps[-1].tokens if self.steps else self.opened.first
 
     def go_on(self, opened: protocol.RaceOpened) -> bool:
-        """Take up again what was paused; returns whether it is the same race. Steps beyond that place run again."""
+        """Continue after a pause, without the steps that will run again; returns False if it is a different race."""
         if opened.node != self.opened.node or not self.opened.first < opened.first <= self.tokens:
             return False
         self.steps = [step for step in self.steps if step.tokens <= opened.first]
@@ -37,7 +37,7 @@ class RaceSoFar(Struct):
         return True
 
     def take(self, step: protocol.RaceStep) -> None:
-        """Take in the next step, unless it is of a race that was forgotten."""
+        """Add a step if it is the next one; a step of a forgotten race is ignored."""
         if step.tokens == self.tokens + 1:
             cached, uncached = self.before
             cached, uncached = step.cached_total_ms + cached, step.uncached_total_ms + uncached
@@ -68,7 +68,6 @@ class Measured(Struct, CapabilityState):
     ranks: protocol.RanksMeasured | None = None
 
     def apply(self, record: Record) -> None:
-        """Take in one record."""
         match record:
             case ModelFacts():
                 self.loaded = self.ranks = None
@@ -92,10 +91,10 @@ class Measured(Struct, CapabilityState):
 
     @classmethod
     def sound(cls, record: Record) -> bool:
-        """True if a measurement can be drawn: what others are divided by is above zero."""
+        """True if a measurement can be drawn: all numbers can have been measured, and divisors are above zero."""
         divisors: tuple[float, ...] = ()
         match record:
-            case protocol.KVCompared(costs=costs):  # how far logits change may be no number
+            case protocol.KVCompared(costs=costs):  # the change of the logits may be NaN or infinite
                 return all(measurable((each.bits, each.used_bytes, each.allocated_bytes)) for each in costs)
             case protocol.RaceStep():
                 step = record.cached_ms, record.uncached_ms

@@ -1,4 +1,5 @@
-"""Tokenizers taken apart, for screen, command line and exports: ladders as rows, two tokenizers over one text."""
+"""How tokenizers cut a text, for screen, command line and exports: the merges of a word as rows (a ladder with rungs),
+two tokenizers over one text."""
 
 from __future__ import annotations
 
@@ -19,21 +20,21 @@ from inspector.state.session_tree import Item
 
 NAMES: dict[TokenizerKind, str] = {"bpe": "BPE", "unigram": "unigram", "wordpiece": "WordPiece"}
 BORDER = "│"
-"""Between two pieces."""
+"""Separator of two pieces."""
 TOLD = 40
-"""Rungs of a word that are told at most where all are listed; of a longer ladder the first and the last ones."""
+"""Maximum number of rungs of a word that are listed; of a longer ladder the first and the last ones."""
 
 
 def taken_apart(command: protocol.TakeApart, load: LoadSettings, stopped: Callable[[], bool]) -> TakenApart:
-    """Take a text apart by a tokenizer on this disk.
+    """Trace how a tokenizer on this disk cuts a text.
 
     Args:
         command: The question.
         load: The model of the session.
-        stopped: Whether the answer is no longer wanted.
+        stopped: Returns True once the answer is no longer wanted.
 
     Raises:
-        EngineError: There is no such tokenizer, or it or the text can't be taken apart.
+        EngineError: There is no such tokenizer, or it or the text can't be traced.
     """
     from engine.tokenizers.tracer import on_disk
 
@@ -44,14 +45,14 @@ def taken_apart(command: protocol.TakeApart, load: LoadSettings, stopped: Callab
 
 
 def token_id(text: str, load: LoadSettings) -> int:
-    """The id of the token that a text is, for a logit bias.
+    """The id of the single token that a text encodes to, for a logit bias.
 
     Args:
         text: The text.
         load: Names the model, which must be on this disk.
 
     Raises:
-        SettingsError: It is several tokens, or the tokenizer can't be read.
+        SettingsError: The text isn't one token, or the tokenizer can't be read.
     """
     from engine.models_on_disk.models import all_places
 
@@ -72,13 +73,14 @@ def token_id(text: str, load: LoadSettings) -> int:
 
 
 class Rung(Struct, frozen=True):
-    """A word on its way to its tokens."""
+    """A word after one step of its tokenization."""
 
     value: int | float | None
-    """The step that led here: the rank of a merge, a way's score, a WordPiece's step; None for the beginning."""
+    """The rank of the merge, the score of the segmentation (unigram) or the number of the step (WordPiece) that led
+    here; None for the beginning."""
     pieces: tuple[bytes, ...]
     new: int | None = None
-    """The piece that is new; None if none is."""
+    """Index of the piece made by this step, if any."""
 
     @property
     def of(self) -> str:
@@ -89,14 +91,14 @@ class Rung(Struct, frozen=True):
 
 
 def rungs(word: WordApart) -> int:
-    """Number of rungs: the beginning and one for each merge, or one for each way or step."""
+    """Number of rungs: the beginning and one per merge, or one per segmentation or step."""
     if word.ways:
         return len(word.ways[0].lengths) if word.ways[0].score is None else len(word.ways)
     return len(word.borders) + 1
 
 
 def final(word: WordApart) -> int:
-    """The rung that has its tokens: the last one, but the first of a unigram's ways."""
+    """The rung with the word's tokens: the first for a unigram tokenizer, else the last."""
     return 0 if word.ways and word.ways[0].score is not None else rungs(word) - 1
 
 
@@ -118,13 +120,13 @@ def rung(word: WordApart, place: int) -> Rung:
 
 
 def told_rungs(word: WordApart) -> Iterator[int | None]:
-    """The places of the rungs that are listed; None in place of those that are left out."""
+    """The indices of the rungs that are listed; None in place of those that are left out."""
     count, half = rungs(word), TOLD // 2
     yield from range(count) if count <= TOLD else (*range(half), None, *range(count - half, count))
 
 
 def labels(pieces: Sequence[bytes]) -> list[str]:
-    """The label of each piece; printable. Bytes of a character that a later piece ends are `‹E2 82›`."""
+    """The label of each piece; printable. Bytes of a character that a later piece completes are shown as `‹E2 82›`."""
     made, pending = [], b""
     for raw in pieces:
         text, pending = decode(pending, raw)
@@ -143,12 +145,12 @@ def head(algorithm: TokenizerKind) -> str:
 
 
 def unknown(taken: TakenApart, word: WordApart) -> bool:
-    """Tell whether a word has something that no piece stands for."""
+    """True if a word contains the unknown token."""
     return not word.added and taken.unknown is not None and taken.unknown in word.ids
 
 
 def summed(taken: TakenApart) -> str:
-    """A text's figures: tokens, characters a token, and what cut it."""
+    """A text's figures: tokens, characters per token, and the tokenizer."""
     each = f", {taken.characters / taken.tokens:.2f} characters a token" if taken.tokens else ""
     rules = f", {taken.merges:,} merges" if taken.merges else ""
     tokens = f"{counted(taken.tokens, 'token')}{each}"
@@ -158,7 +160,7 @@ def summed(taken: TakenApart) -> str:
 # ---- as lines ----
 
 WIDTH = 100
-"""Cells of a line at most, where it goes to a file or a terminal."""
+"""Maximum width of a line in a file or a terminal, in cells."""
 
 
 def ladder_lines(taken: TakenApart) -> Iterator[str]:
@@ -200,12 +202,12 @@ class AlignedTokens(Struct, frozen=True):
 
     @property
     def width(self) -> int:
-        """Cells that it takes, without the border behind it."""
+        """Cells that it takes, without the border after it."""
         return max(cell_len(BORDER.join(each)) for each in (self.first, self.second))
 
 
 def columns(first: TakenApart, second: TakenApart) -> list[AlignedTokens]:
-    """One text cut by two tokenizers, where their tokens begin and end together."""
+    """The columns of one text cut by two tokenizers, divided where the tokens of both end."""
     cuts = [_cut(first), _cut(second)]
     common = sorted({end for end, _ in cuts[0]} & {end for end, _ in cuts[1]})
     made, places = [], [0, 0]
@@ -222,7 +224,7 @@ def columns(first: TakenApart, second: TakenApart) -> list[AlignedTokens]:
 
 
 def _cut(taken: TakenApart) -> list[tuple[int, str]]:
-    """Each token with the character behind it; several of one character end with it."""
+    """Each token's end in the text and its label; tokens that share a character have the same end."""
     return [
         (end, label) for word in taken.words for end, label in zip(word.ends, token_labels(word), strict=True)
     ]
@@ -241,7 +243,7 @@ def token_labels(word: WordApart) -> list[str]:
 
 
 def faced(made: Sequence[AlignedTokens], width: int) -> Iterator[tuple[str, str]]:
-    """Columns as pairs of lines, the first tokenizer's above the second's, of so many cells at most."""
+    """Columns as pairs of lines, the first tokenizer's above the second's, at most `width` cells wide."""
     lines, used = ["", ""], 0
     for column in made:
         room = column.width + 1
@@ -258,11 +260,11 @@ def faced(made: Sequence[AlignedTokens], width: int) -> Iterator[tuple[str, str]
 # ---- the text around a token ---------------------------------------------------------------------
 
 BEFORE, AFTER = 60, 40
-"""Tokens of the text around one that are read at most."""
+"""Maximum number of tokens before and after a token that are read with it."""
 
 
 class Around(Struct, frozen=True):
-    """The text around a token, without the special tokens beside it, and which of its characters are the token's."""
+    """The text around a token up to the next special tokens, and the range of the token's characters in it."""
 
     first: int
     """Slot of the first token."""
@@ -272,7 +274,7 @@ class Around(Struct, frozen=True):
     end: int
 
     def own(self, word: WordApart) -> tuple[int, ...]:
-        """Slots of the tokens that have characters of a word."""
+        """Slots of the tokens that share characters with a word."""
         ends = [0, *self._ends()]
         return tuple(
             self.first + place
@@ -281,7 +283,7 @@ class Around(Struct, frozen=True):
         )
 
     def _ends(self) -> Iterator[int]:
-        """The character behind each token; of one that begins a character and doesn't end it the one before that."""
+        """The end of each token in the text; a character that a token leaves incomplete doesn't count."""
         pending, end = b"", 0
         for token in self.tokens:
             text, pending = decode(pending, token.raw)
@@ -290,13 +292,13 @@ class Around(Struct, frozen=True):
 
 
 def around(items: Sequence[Item], slot: int, before: int = BEFORE, after: int = AFTER) -> Around | None:
-    """The text around the token in a slot, or around the last one; None if there is no token.
+    """The text around the token in a slot, or around the last token if the slot is past it; None for an empty path.
 
     Args:
         items: The path.
-        slot: Of the token; the one behind the last is the token to come.
-        before: Tokens before it that are read at most; then from the beginning of a word on.
-        after: And after it.
+        slot: Slot of the token.
+        before: Maximum number of tokens before it; a text that is cut there starts at the beginning of a word.
+        after: Maximum number of tokens after it.
     """
     slot = min(slot, len(items) - 1)
     if slot < 0:
@@ -318,7 +320,7 @@ def around(items: Sequence[Item], slot: int, before: int = BEFORE, after: int = 
 
 
 def is_sound(word: WordApart) -> bool:
-    """True if the ladder of a word leads from its symbols to its tokens."""
+    """True if the merges or segmentations of a word are consistent with its symbols and tokens."""
     count = len(word.symbols)
     if len(word.ranks) != len(word.borders) or len(word.ends) != len(word.ids):
         return False

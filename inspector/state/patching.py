@@ -1,4 +1,4 @@
-"""Patching, for screen and command line: the tokens that are followed, and pairs and alignments as given."""
+"""Activation patching, for screen and command line: the tokens that are followed, pairs of texts, alignments."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from engine.protocol import MOST_PAIRS, ActivationsPatched, Candidate, Facing, P
 from inspector.state.timeline import Timeline
 
 LIKELY = 5
-"""Ranks of the tokens whose logits may be followed."""
+"""Number of top ranks whose tokens may be followed."""
 
 
 def after(timeline: Timeline, node: int) -> Sequence[Candidate]:
-    """The candidates after a token, as far as they are known."""
+    """The known candidates after a token."""
     item = timeline.tree.nodes[node]
     if isinstance(item, Step):
         return item.next.candidates
@@ -27,16 +27,16 @@ def after(timeline: Timeline, node: int) -> Sequence[Candidate]:
 
 
 def pair(own: Sequence[Candidate], source: Sequence[Candidate]) -> tuple[int, int] | None:
-    """Two tokens that tell both paths apart: the one that the source favours most, and the one that this path does.
+    """Two tokens that distinguish both paths: the one that the source favors most, and the one that this path does.
 
-    A token that is known after one path alone counts as the least probable one of the other.
+    A token that is known after one path only counts as the other's least probable one.
 
     Args:
-        own: Candidates after the path that is changed.
-        source: Those after the other.
+        own: Candidates after the path that is patched.
+        source: Candidates after the source path.
 
     Returns:
-        Their ids; None if there are no two.
+        The ids of the source's and of this path's token; None if there aren't two.
     """
     if not own or not source:
         return None
@@ -48,25 +48,25 @@ def pair(own: Sequence[Candidate], source: Sequence[Candidate]) -> tuple[int, in
     gains = {id: there.get(id, least_there) - here.get(id, least_here) for id in likely}
     if len(gains) < 2:
         return None
-    # of two that are equal the source's own, and this path's own
+    # among equal gains: the source's own token, and this path's own
     return max(gains, key=gains.__getitem__), min(reversed(gains), key=gains.__getitem__)
 
 
 # ---- pairs and alignments -----------------------------------------------------------------------
 
 FIELDS = {"text": True, "source": True, "token": False, "other": False}
-"""Fields of a pair, and whether each must be there."""
+"""Fields of a pair, and whether each is required."""
 
 
 def pairs_from(text: str, name: str) -> tuple[PatchPair, ...]:
     """The pairs of a file of JSON lines: `{"text": ..., "source": ..., "token": " happy", "other": " sad"}`.
 
     Args:
-        text: Of the file.
-        name: Of the file, for messages.
+        text: Text of the file.
+        name: Name of the file, for messages.
 
     Raises:
-        PromptError: A line is no pair, or there are none or too many.
+        PromptError: A line isn't a pair, or the file has none or too many.
     """
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
@@ -100,7 +100,7 @@ def _pair_of(line: str, where: str) -> PatchPair:
 
 
 def facing_words(facing: Sequence[tuple[int, int]]) -> str:
-    """An alignment in stretches, places counted from 1: `1-5:1-5, 6:8, 7-9:9-11`."""
+    """An alignment as ranges of positions from 1: `1-5:1-5, 6:8, 7-9:9-11`."""
     stretches: list[list[int]] = []
     for place, partner in facing:
         if stretches and stretches[-1][1] == place - 1 and stretches[-1][3] == partner - 1:
@@ -113,8 +113,8 @@ def facing_words(facing: Sequence[tuple[int, int]]) -> str:
 
 
 def alignment_words(answer: ActivationsPatched) -> str:
-    """The tokens that face each other, and the effect that may come from their places alone; empty if
-    each faces the token of its own place by default."""
+    """A sentence on the alignment, and on the effect that positions alone may have; empty if each token is aligned
+    with the one at its own position by default."""
     if not answer.shift and not answer.aligned:
         return ""
     faced = facing_words([(each.position, partner_of(answer, each)) for each in answer.columns])
@@ -128,19 +128,19 @@ def alignment_words(answer: ActivationsPatched) -> str:
 
 
 def partner_of(answer: ActivationsPatched, column: PatchColumn) -> int:
-    """The place in the source of a column's token."""
+    """The position in the source that a column's token is aligned with."""
     if column.source_position is not None:
         return column.source_position
     return column.position + (answer.shift if column.position >= answer.first else 0)
 
 
 def faced_with(facing: Sequence[tuple[int, int]], place: int, partner: int | None) -> Facing:
-    """An alignment with another partner for a place, or with none; pairs that cross that go.
+    """An alignment with a new partner for a position; pairs that would cross it are dropped.
 
     Args:
-        facing: Before.
-        place: Of the path.
-        partner: Of the source.
+        facing: The alignment so far.
+        place: Position in the path.
+        partner: Position in the source; None to leave the token unaligned.
     """
     others = [pair for pair in facing if pair[0] != place]
     if partner is None:

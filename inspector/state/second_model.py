@@ -1,8 +1,9 @@
-"""The second model, live or recorded, what both models make of a text, and the figures of both over it. Pure.
+"""The second model, live or recorded, its readings along a text, and the figures that compare both models. Pure.
 
-The figures are named and computed as llama.cpp's perplexity tool with --kl-divergence does. A is the session's
-model ("base" there), B the second one. KL is in bits, as on every screen. Standard errors are those of a mean over the
-tokens as if these were independent; those of what is made of two means count that both are about the same tokens.
+The figures are named and computed as in llama.cpp's perplexity tool with --kl-divergence. A is the session's model
+("base" there), B the second one. KL is in bits, as on every screen. Standard errors are those of a mean over tokens,
+as if these were independent; for figures made from two means they include the covariance, since both are over the same
+tokens.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from inspector.state.session_tree import Item
 
 
 class SecondModelSoFar(Struct, CapabilityState):
-    """The second model, and what was read along the session's paths."""
+    """The second model, and its readings along the session's paths."""
 
     opened: protocol.LockstepOpened | None = None
     """The second model, if there is one."""
     described: protocol.LockstepOpened | None = None
-    """The second model that the readings are of, also once it is closed."""
+    """The second model that the readings are of, even after it was closed."""
     spans: dict[int, protocol.LockstepSpan] = field(default_factory=dict)
     """Spans by the node of their last token."""
     ahead: dict[int, protocol.LockstepSpan] = field(default_factory=dict)
-    """Both distributions after a node."""
+    """Spans with both models' distributions after a node, by node."""
     looking: bool = False
-    """True if the user chose the views of the second model, while there is one."""
+    """True while the views show the second model."""
     ways: dict[int, protocol.WaysParted] = field(default_factory=dict)
-    """Divergences by the node from which both continued."""
+    """Divergences of the two continuations, by the node from which both continued."""
     _sent: list[protocol.LockstepSpan] = field(default_factory=list)
     """Spans of the path that was read last, in order."""
 
@@ -48,7 +49,7 @@ class SecondModelSoFar(Struct, CapabilityState):
             case PromptOpened(new_tree=True):
                 self.forget()
             case protocol.LockstepRead():
-                # a border may be none any more
+                # the borders of the spans may have changed
                 if self.opened is not None and self.opened.aligned == "bytes":
                     for span in self._sent:
                         if span.position >= record.since:
@@ -78,27 +79,27 @@ class SecondModelSoFar(Struct, CapabilityState):
 
     @property
     def looked(self) -> protocol.LockstepOpened | None:
-        """The second model, if they are of it; None for the session's."""
+        """The second model while the views show it, else None."""
         return self.opened if self.looking else None
 
     def switch(self) -> bool:
-        """Look at the other one of two models; returns whether there are two."""
+        """Show the other model in the views; returns False if there is no second one."""
         self.looking = self.opened is not None and not self.looking
         return self.opened is not None
 
     @property
     def other_word(self) -> str:
-        """The word for the key that switches; empty if there is no second model."""
+        """The label of the key that switches models; empty if there is no second one."""
         if self.opened is None:
             return ""
         return "look at A" if self.looking else "look at B"
 
     def prefix(self, facts: ModelFacts | None, second: bool) -> str:
-        """The model that is looked at, before what is said of it, where there are two: `B pocket, 4 bits · `.
+        """A prefix that names the model a line is about: `B pocket, 4 bits · `; empty if there is only one.
 
         Args:
             facts: About the session's model.
-            second: Whether it is the second one.
+            second: Whether the line is about the second model.
         """
         if self.opened is None:
             return ""
@@ -109,7 +110,7 @@ class SecondModelSoFar(Struct, CapabilityState):
         self.spans, self.ahead, self.ways, self._sent = {}, {}, {}, []
 
     def at(self, items: Sequence[Item], slot: int) -> protocol.LockstepSpan | None:
-        """The span at a slot of a path, past its end both distributions there; None if it wasn't read."""
+        """The span at a slot of a path, or the one with both distributions after its end; None if it wasn't read."""
         if slot >= len(items):
             return self.ahead.get(items[-1].node) if items else None
         return self.along(items)[slot]
@@ -132,7 +133,7 @@ class Mean(Struct, frozen=True):
 
     value: float
     error: float
-    """0 where there is but one value."""
+    """0 if there is only one value."""
 
 
 def mean(values: Sequence[float]) -> Mean:
@@ -150,10 +151,10 @@ def mean(values: Sequence[float]) -> Mean:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which a share of some lies, between two of them by their distance.
+    """The value below which a share of the values lies, by linear interpolation.
 
     Args:
-        values: At least one, in rising order.
+        values: At least one, in ascending order.
         share: 0 to 1.
     """
     place = share * (len(values) - 1)
@@ -165,11 +166,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 class Divergences:
-    """The figures of some spans of a text.
-
-    Args:
-        spans: The spans.
-    """
+    """The figures of some spans of a text."""
 
     def __init__(self, spans: Iterable[protocol.LockstepSpan]) -> None:
         self.spans = list(spans)
@@ -179,7 +176,7 @@ class Divergences:
             if span.whole and span.logprob is not None and span.other_logprob is not None
         ]
         self.kl = [span.kl_bits for span in self.spans if span.kl_bits is not None and span.tokens]
-        """Bits, at each place where both distributions are over the same tokens."""
+        """KL divergence in bits of each span that has one."""
         self.logprobs = [one for one, _, _ in whole]
         """Logprobs of whole spans in A."""
         self.other_logprobs = [other for _, other, _ in whole]
@@ -190,25 +187,24 @@ class Divergences:
         """B's probability of the true token minus A's."""
         self.tops = [span.same_top for span in self.spans if span.same_top is not None and span.tokens]
         self.bytes = sum(len(span.raw) for _, _, span in whole)
-        """Bytes of the whole spans."""
         self.totals = (
             sum(span.logprob or 0.0 for span in self.spans),
             sum(span.other_logprob or 0.0 for span in self.spans),
         )
-        """Logprob of all scored tokens in A, and in B: each model's own score."""
+        """Sum of the logprobs of all spans in A, and in B: each model's own score."""
         self.scored = sum(span.scored for span in self.spans), sum(span.other_scored for span in self.spans)
         """Number of scored tokens of A, and of B."""
 
     @property
     def by_ids(self) -> bool:
-        """True if the spans are single tokens of both, so that perplexities are over the same tokens."""
+        """True if the spans are single tokens of both models, so that perplexities are over the same tokens."""
         return bool(self.changes)
 
     # ---- perplexity -------------------------------------------------------------------------
 
     @property
     def perplexities(self) -> tuple[Mean, Mean]:
-        """Perplexity of B and of A, over the tokens that both score; at least one."""
+        """Perplexity of B and of A over the tokens that both score; needs at least one."""
         theirs, mine = ([-each for each in of] for of in (self.other_logprobs, self.logprobs))
         return _exp(mean(theirs)), _exp(mean(mine))
 
@@ -221,7 +217,7 @@ class Divergences:
 
     @property
     def log_ratio(self) -> Mean:
-        """ln(PPL(B)/PPL(A)): the mean of the differences of surprisal, in nats a token."""
+        """ln(PPL(B)/PPL(A)): the mean difference of surprisal, in nats per token."""
         return mean([one - other for one, other in self._pairs])
 
     @property
@@ -246,7 +242,7 @@ class Divergences:
 
     @property
     def bits_per_byte(self) -> tuple[Mean, Mean, Mean]:
-        """Bits a byte of A, of B, and B's minus A's, over the spans that both score; at least one with bytes."""
+        """Bits per byte of A, of B, and B's minus A's, over the spans that both score; needs at least one byte."""
         scale = len(self.logprobs) / self.bytes / math.log(2)
         surprisals = [(-one, -other, one - other) for one, other in self._pairs]
         means = [mean(each) for each in zip(*surprisals, strict=True)]
@@ -257,14 +253,14 @@ class Divergences:
 
     @property
     def rms_change(self) -> Mean:
-        """Root of the mean square of the true token's change of probability; at least one token."""
+        """Root mean square of the changes of the true token's probability; needs at least one token."""
         square = mean([change**2 for change in self.changes])
         root = math.sqrt(square.value)
         return Mean(root, square.error / (2 * root) if root else 0.0)
 
     @property
     def same_top(self) -> Mean:
-        """Share of places where both have the same most probable token; at least one place."""
+        """Share of positions at which both have the same most probable token; needs at least one."""
         count = len(self.tops)
         share = sum(self.tops) / count
         return Mean(share, math.sqrt(share * (1 - share) / (count - 1)) if count > 1 else 0.0)

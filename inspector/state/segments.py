@@ -1,8 +1,8 @@
-"""Segments of a path: of a prompt as its template wrote it, of a reply by its marks while it comes.
+"""Segments of a path: for a prompt as its template wrote it, for a reply by the markup that it generates.
 
-The state of a reply after a token is kept by node, so that a step costs the same in any text and branches share what
-they have in common. The kind of a token may be decided by those after it, which are others on another branch: kinds are
-those of a path.
+The parser's state after each token of a reply is kept by node, so that a step costs the same in any text and branches
+share their common prefix. Later tokens may decide the kind of a token, and they differ between branches: kinds belong
+to a path.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from inspector.state.capability import CapabilityState
 from inspector.state.session_tree import Item
 
 WRONG = "✗"
-"""Sign before the token at which a tool call went wrong, and before the reason."""
+"""Sign before the token at which a tool call becomes invalid, and before the reason."""
 LETTERS: Mapping[protocol.SegmentKind, str] = {
     "system": "S", "user": "U", "thinking": "T", "answer": "A", "tool call": "C", "tool result": "R", "tools": "D",
     "markup": "·",
@@ -33,22 +33,22 @@ LETTERS: Mapping[protocol.SegmentKind, str] = {
 
 
 class PathRun(Struct):
-    """Tokens of a path that are of one kind and of one message, one after another."""
+    """Consecutive tokens of a path that have one kind and belong to one message."""
 
     kind: protocol.SegmentKind | None
     """Kind of the tokens; None if it is not known, as in raw text."""
     message: int
-    """Index from 0; a reply is the message after those of its prompt. -1 for definitions of tools, and for markup."""
+    """Index of the message; a reply comes after the messages of its prompt. -1 for tool definitions and markup."""
     begin: int
-    """Slot of the first."""
+    """Slot of the first token."""
     end: int
-    """Slot after the last."""
+    """Slot after the last token."""
     word: int
-    """Slot of the first that is no white space; that after the last if there is none."""
+    """Slot of the first token that isn't white space; `end` if all are."""
 
     @property
     def told(self) -> bool:
-        """True if it is worth a line: not for markup and white space."""
+        """True if it gets a line: not for markup and white space."""
         return self.kind is not None and self.kind != MARKUP and self.word < self.end
 
 
@@ -62,7 +62,7 @@ class Figures(NamedTuple):
     surprisal: float = 0.0
     """Bits of the tokens whose surprisal is known."""
     known: int = 0
-    """Number of these."""
+    """Number of tokens whose surprisal is known."""
 
     @property
     def bits(self) -> float | None:
@@ -70,7 +70,7 @@ class Figures(NamedTuple):
         return self.surprisal / self.known if self.known else None
 
     def plus(self, other: Figures, sign: int = 1) -> Figures:
-        """Figures with others added, or with -1 subtracted."""
+        """The sum with other figures, or with sign -1 the difference."""
         return Figures._make(one + sign * more for one, more in zip(self, other, strict=True))
 
 
@@ -87,21 +87,21 @@ class PathSegments(Struct):
     messages: list[int] = field(default_factory=list)
     runs: list[PathRun] = field(default_factory=list)
     provisional: int = 0
-    """Tokens at the end whose kinds the next ones decide."""
+    """Number of tokens at the end whose kinds the next ones may change."""
     several: bool = False
-    """True if more than one run is worth a line: else there is nothing to distinguish."""
+    """True if more than one run gets a line."""
     calling: bool = False
-    """True if there are tool calls, or once were."""
+    """True if a run is, or was at some time, a tool call."""
     over: bool = False
     """True if the reply at its end has ended."""
     _blank: list[bool] = field(default_factory=list)
-    """True if each token is white space."""
+    """By slot: True if the token is white space."""
     sums: list[Figures] = field(default_factory=lambda: [NOTHING])
-    """Figures of all tokens before each slot, as far as they were read."""
+    """Figures of all tokens before each slot, as far as they were computed."""
 
     @property
     def told(self) -> list[PathRun]:
-        """The runs that are no markup."""
+        """The runs that get a line."""
         return [run for run in self.runs if run.told]
 
     def at(self, slot: int) -> PathRun | None:
@@ -131,7 +131,7 @@ class PathSegments(Struct):
         return {kind: self.figures(runs) for kind, runs in by_kind.items()}
 
     def add(self, kind: protocol.SegmentKind | None, message: int, item: Item, at: ReplyState | None) -> None:
-        """Append the next token; the kinds of some before it may be decided by it."""
+        """Append the next token; it may change the kinds of earlier ones."""
         slot = first = len(self.kinds)
         self._blank.append(bool(item.text) and not item.text.strip())
         self.kinds.append(kind)
@@ -145,7 +145,7 @@ class PathSegments(Struct):
                     self.kinds[place], first = decided, min(first, place)
         last, own = self.runs[-1] if self.runs else None, -1 if kind in (None, MARKUP) else message
         if first == slot and last and (last.kind, last.message) == (kind, own) and last.word < last.end:
-            last.end += 1  # as most do
+            last.end += 1  # the usual case
             return
         while self.runs and self.runs[-1].begin >= first:
             self.runs.pop()
@@ -165,35 +165,35 @@ class PathSegments(Struct):
 
 @lru_cache(maxsize=64)
 def _begin(format: protocol.ReplyFormat, message: int) -> tuple[ReplyReader, ReplyState, int]:
-    """The state before the first token of a reply, with its reader and its message."""
+    """The reader of a reply, its state before the first token, and the reply's message."""
     reader = ReplyReader(format)
     return reader, reader.begin, message
 
 
 class Segments(CapabilityState):
-    """The segments of all tokens, from the records."""
+    """The segments of all tokens, built from the records."""
 
     def __init__(self) -> None:
         self._eos: frozenset[int] = frozenset()
         self._forget()
 
     def _forget(self) -> None:
-        """Another tree: its nodes have the same numbers."""
+        """Start with a new tree, which uses the same node numbers."""
         self.checked: dict[int, protocol.ToolCallChecked] = {}
-        """Tool calls that were parsed, by the node that they were asked at."""
+        """Results of checking tool calls, by the last node of the call."""
         self.folded: set[int] = set()
         """First nodes of the runs that are folded in the text."""
         self._prompts: dict[int, PromptOpened] = {}
         """Prompts by their last nodes."""
         self._in_prompt: dict[int, tuple[protocol.SegmentKind | None, int]] = {}
-        """Kind and message of a prompt's token, by node: of the prompt that came last."""
+        """Kind and message of a prompt's token, by node; of several prompts with the token the latest counts."""
         self._at: dict[int, tuple[ReplyReader, ReplyState, int]] = {}
-        """State of the reply after a node, and its message."""
+        """Reader and state of the reply after a node, and the reply's message."""
         self._path = PathSegments(())
         self._readings = -1
 
     def __deepcopy__(self, memo: object) -> Segments:
-        """A state of its own; the values never change."""
+        """An independent state; the values in its tables never change."""
         made = copy(self)
         made.checked, made._at, made._in_prompt = dict(self.checked), dict(self._at), dict(self._in_prompt)
         made._prompts, made._path, made.folded = dict(self._prompts), PathSegments(()), set(self.folded)
@@ -214,14 +214,14 @@ class Segments(CapabilityState):
                     self._prompts[tokens[-1].node] = record
                     self._at[tokens[-1].node] = _begin(segments.reply, len(record.messages))
             case Step():
-                if (standing := self._at.get(record.parent)) is None:  # put into the middle of a prompt
+                if (standing := self._at.get(record.parent)) is None:  # inserted into a prompt
                     kind, message = self._in_prompt.get(record.parent, (None, 0))
                     known = kind if kind in ("thinking", TOOL_CALL) else "answer"
                     standing = _begin(protocol.ReplyFormat(known), message)
                 reader, before, message = standing
                 put = ReplyToken(record.text, record.special, record.id in self._eos)
                 after = reader.advance(before, put)
-                # one for all tokens after which it is the same: one for each is 200 bytes of a step
+                # tokens with the same state share one object: one for each would cost 200 bytes a step
                 self._at[record.node] = standing if after == before else (reader, after, message)
             case protocol.ToolCallChecked():
                 self.checked[record.node] = record
@@ -230,20 +230,20 @@ class Segments(CapabilityState):
 
     @property
     def wrong(self) -> dict[int, str]:
-        """Errors by the node of the token at which a tool call went wrong."""
+        """Errors of tool calls, by the node of the token at which the call becomes invalid."""
         return {each.wrong: each.error for each in self.checked.values() if each.error and each.wrong}
 
     def state(self, node: int) -> ReplyState | None:
-        """State of a reply after one of its tokens; None for a prompt's."""
+        """State of a reply after one of its tokens; None inside a prompt."""
         found = self._at.get(node)
         return found[1] if found is not None else None
 
     def path(self, items: Sequence[Item], readings: int, over: bool) -> PathSegments:
-        """The segments of the path on show, kept up a token at a time.
+        """The segments of the path on show, updated one token at a time.
 
         Args:
-            items: The path; while it is the same list, tokens are appended alone.
-            readings: Another number, and known tokens have new readings.
+            items: The path; while it is the same list, only new tokens are added.
+            readings: Changes when known tokens have new readings.
             over: Whether the reply at its end has ended.
         """
         if self._path.items is not items:
@@ -259,11 +259,7 @@ class Segments(CapabilityState):
         return self._path
 
     def read(self, items: Sequence[Item]) -> PathSegments:
-        """The segments of any path.
-
-        Args:
-            items: From the first token on.
-        """
+        """The segments of any path that starts at the first token."""
         made = PathSegments(items)
         told: dict[int, tuple[protocol.SegmentKind | None, int]] = {}
         for slot, item in enumerate(items):
@@ -290,21 +286,25 @@ class Segments(CapabilityState):
         return [run for run in path.runs if path.items[run.begin].node in folded] if folded else []
 
     def calls(self, path: PathSegments) -> Iterator[tuple[PathRun, int]]:
-        """The tool calls of replies on a path that have ended, each with the node to ask at for its check."""
+        """The complete tool calls in the replies of a path, each with the node to request its check at."""
         for run in path.runs:
             ended = run.end < len(path.kinds) - path.provisional or path.over
             last = path.items[run.end - 1]
             at = self.state(last.node) if run.kind == TOOL_CALL and isinstance(last, Step) else None
-            if ended and at is not None and ":" not in at.state:  # else the head of one, which follows
+            if (
+                ended and at is not None and ":" not in at.state
+            ):  # with ":", only the head of a call has been read
                 yield run, last.node
 
 
 def labels(segments: protocol.PromptSegments, tokens: int) -> list[tuple[protocol.SegmentKind | None, int]]:
-    """Kind and message of each token of a prompt as its runs say; markup if none does, None without any.
+    """Kind and message of each token of a prompt, from its runs.
+
+    Tokens outside all runs are markup; without any runs the kind is None.
 
     Args:
-        segments: Those of the prompt; a file may be wrong.
-        tokens: How many the prompt has.
+        segments: Segments of the prompt; those of a file may be invalid.
+        tokens: Number of tokens of the prompt.
     """
     made: list[tuple[protocol.SegmentKind | None, int]] = [(MARKUP if segments.runs else None, -1)] * tokens
     for run in segments.runs:

@@ -1,4 +1,4 @@
-"""Every token that the session knows, with its place in the tree: paths, branches, marks."""
+"""Every known token of the session with its place in the tree: paths, branches, marks."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from inspector.state.branches import PROMPT, ROOT, Branch, Branches, Sums, Token
 
 Item = PromptToken | Step
 STAR, NOTE, CAPTION, BRANCHES = "★", "✎", "❝", "├"
-BOOKMARKED = f"{STAR} bookmarked"  # a bookmark alone, in words
+BOOKMARKED = f"{STAR} bookmarked"  # for a bookmark without name, note and caption
 
 
 # ---- marks and deletions ------------------------------------------------------------------------
 
 
 class Deletion(Struct, eq=False):
-    """The nodes that one deletion hid."""
+    """One deletion, with the nodes that it hides."""
 
     node: int
     tokens: dict[int, Token]
@@ -41,16 +41,16 @@ class Deletion(Struct, eq=False):
 
 
 class Marks:
-    """Names, bookmarks and notes of one tree, and deletions that can be undone.
+    """Names, bookmarks, notes and captions of one tree, and deletions that can be undone.
 
-    Deleted nodes are hidden from the branches, and from the children and the latest child of every node; they stay in
-    the engine's tree. When the engine moves to one again it is shown again, and alone: what else was deleted with it
-    stays hidden. What is hidden is always a node with all below it, so that what is shown has its path.
+    Deleted nodes are hidden from the branches and from the children of every node; they stay in the engine's tree. If
+    the engine moves to one again, it and its path are shown again, and the other nodes of the deletion stay hidden. All
+    nodes below a hidden node are hidden too, so that every node shown has its whole path.
     """
 
     def __init__(self) -> None:
         self.of: dict[int, Marked] = {}
-        """Marks by node; nodes without marks are not in it."""
+        """Marks by node, without nodes that have none."""
         self.version = 0
         """Grows whenever a mark changes, so that a view knows what to redraw."""
         self.deleted: dict[int, Deletion] = {}
@@ -61,27 +61,27 @@ class Marks:
         """Deletions that were not undone, oldest first."""
 
     def at(self, node: int) -> Marked:
-        """The marks of a node, all at their defaults if there are none."""
+        """The marks of a node; the defaults if there are none."""
         return self.of.get(node, Marked(node))
 
     @property
     def last(self) -> Deletion | None:
-        """The deletion to undo next; one whose tokens are all back is none."""
+        """The deletion to undo next: the latest that still hides tokens."""
         return next((deletion for deletion in reversed(self._deletions) if deletion.tokens), None)
 
     def hides(self, node: int) -> bool:
-        """True if the deletion of a node hides anything still."""
+        """True if the deletion of a node still hides tokens."""
         return any(deletion.node == node and deletion.tokens for deletion in self._deletions)
 
     # ---- records as they come ---------------------------------------------------------------
 
     def apply(self, record: Marked | Deleted | Undeleted, tree: SessionTree, tip: int) -> None:
-        """Take in a mark, a deletion or an undoing; what names no node that is shown changes nothing.
+        """Apply a mark, a deletion or its undoing; deleting a node that isn't shown changes nothing.
 
         Args:
             record: The record.
-            tree: The tree that these are the marks of.
-            tip: The end of the path on show, whose prompts can't be deleted.
+            tree: The tree that these marks belong to.
+            tip: Last node of the path on show, whose prompts can't be deleted.
         """
         self.version += 1
         match record:
@@ -109,14 +109,14 @@ class Marks:
         for each in list(deletion.tokens.values()):
             if (over := self.deleted.get(each.parent)) is None:
                 self._show(each, tree)
-            else:  # another deletion hides its path: it is that one's from here on
+            else:  # a different deletion hides its path: the token becomes part of that one
                 self.deleted[each.node] = over
                 over.tokens[each.node] = each
 
     # ---- the tree as it grows ---------------------------------------------------------------
 
     def grown(self, token: Token, tree: SessionTree) -> None:
-        """Take in a token that the engine reported without moving to it; below a hidden one it is hidden too."""
+        """Add a token that the engine reported without moving to it; below a hidden node it is hidden too."""
         if token.node in tree.branches:
             return
         deletion = self.deleted.get(token.node) or self.deleted.get(token.parent)
@@ -127,7 +127,7 @@ class Marks:
             deletion.tokens[token.node] = token
 
     def reveal(self, node: int, tree: SessionTree) -> None:
-        """The engine moved to a node: show it again, and what its path lacks."""
+        """Show a node again that the engine moved to, and the hidden nodes of its path."""
         path: list[Token] = []
         while (deletion := self.deleted.get(node)) is not None:
             path.append(deletion.tokens[node])
@@ -141,7 +141,7 @@ class Marks:
         node, parent = token.node, token.parent
         self.deleted[node] = deletion
         siblings = tree.children.get(parent, [])
-        if node in siblings:  # a beam that was never stepped is not
+        if node in siblings:  # false for a beam that was never stepped
             self.children.setdefault(parent, set()).add(node)
             siblings.remove(node)
             if not siblings:
@@ -157,20 +157,19 @@ class Marks:
 
 
 def quoted_label(token: Item | Candidate) -> str:
-    """A token inside a sentence, printable."""
+    """A token quoted for a sentence; printable."""
     return quoted(token_label(token.text, token.raw))
 
 
 def numbered(item: Item) -> str:
-    """The number of a token, as everything on the screen names it: steps have one count from 1 on, the tokens of the
-    prompt their own."""
+    """The name of a token by its number, as on every screen: steps and tokens of the prompt count from 1 separately."""
     if isinstance(item, Step):
         return f"step {item.index + 1:,}"
     return f"prompt token {item.position + 1:,}"
 
 
 def place_name(item: Item) -> str:
-    """The number of a token as flags take it, and tables have it: `12` of a step, `p5` of a token of the prompt."""
+    """The number of a token as in flags and tables: `12` for a step, `p5` for a token of the prompt."""
     return str(item.index + 1) if isinstance(item, Step) else f"p{item.position + 1}"
 
 
@@ -178,55 +177,55 @@ def place_name(item: Item) -> str:
 
 
 class SessionTree(Struct):
-    """The token tree of one session, of its records."""
+    """The token tree of one session, built from its records."""
 
     nodes: dict[int, Item] = field(default_factory=dict)
     taken: int = 0
-    """Number of those that were stepped."""
+    """Number of nodes that are steps."""
     parent: dict[int, int] = field(default_factory=dict)
     children: dict[int, list[int]] = field(default_factory=dict)
-    """Nodes after a node, oldest first; deleted ones are not among them."""
+    """Children of a node, oldest first, without deleted ones."""
     followed: dict[int, int] = field(default_factory=dict)
-    """The child visited last, by node, unless that is the newest one; it may be deleted."""
+    """The child visited last, by node, unless it is the newest one; it may be deleted."""
     left: dict[int, int] = field(default_factory=dict)
     """First nodes of paths that were left for another branch; the one left last has the largest number."""
     interventions: dict[int, tuple[Intervention, ...]] = field(default_factory=dict)
-    """Interventions that a token was computed under, by its node; nodes of the model's own are not in it."""
+    """Interventions that a token was computed under, by its node, without nodes computed by the unmodified model."""
     settings: dict[int, Settings] = field(default_factory=dict)
     """Settings that each step was picked with, by its node, as far as they are known."""
     drafts: dict[int, str] = field(default_factory=dict)
     """Name of the draft, by a node that was taken in a round of speculative decoding."""
     branches: Branches = field(default_factory=Branches)
-    """The tree folded to its branches, without what is deleted."""
+    """The tree folded to its branches, without deleted nodes."""
     marks: Marks = field(default_factory=Marks)
     prompts: set[int] = field(default_factory=set)
     """Nodes of the last tokens of prompts that begin at the root."""
     mixed: bool = False
-    """True if a token of a prompt was decoded, too, on another path or before."""
+    """True if a token of a prompt was also decoded, on a different path or before."""
 
     def siblings(self, node: int) -> list[int]:
         """A token and its siblings, oldest first."""
         return self.children.get(self.parent[node], [])
 
     def taken_by(self, node: int, token: int) -> int | None:
-        """The oldest child of a node that is a certain token; None if no branch took it there."""
+        """The oldest child of a node with a token id; None if no branch took that token there."""
         return next((child for child in self.children.get(node, ()) if self.nodes[child].id == token), None)
 
     def latest(self, node: int) -> int | None:
-        """The child of a node that was visited last; if that is deleted, the newest that isn't; None for none."""
+        """The child of a node that was visited last, or the newest if that one is deleted; None without children."""
         children, followed = self.children.get(node, ()), self.followed.get(node)
         return followed if followed in children else children[-1] if children else None
 
     def follow(self, parent: int, child: int) -> None:
-        """Make a child of a node the one that was visited last."""
+        """Record that a child of a node was visited last."""
         newest = max([self.children[parent][-1], *self.marks.children.get(parent, ())])
-        if newest == child:  # as most: a long session has no entry for them
+        if newest == child:  # the usual case needs no entry, which saves memory in long sessions
             self.followed.pop(parent, None)
         else:
             self.followed[parent] = child
 
     def leaves(self) -> list[int]:
-        """The ends of all branches, without what is deleted: at each fork those of the oldest branch first."""
+        """The ends of all branches, without deleted ones; at each fork those of the oldest branch first."""
         ends, waiting = [], self.children.get(ROOT, [])[::-1]
         while waiting:
             node = waiting.pop()
@@ -236,26 +235,25 @@ class SessionTree(Struct):
         return ends
 
     def oldest_end(self, node: int) -> int:
-        """The end of the branch from a node that always takes the oldest way on: visits and later branches don't
-        change it."""
+        """The leaf below a node reached through the oldest children; visits and new branches don't change it."""
         while children := self.children.get(node):
             node = children[0]
         return node
 
     def leaf(self, node: int) -> int:
-        """The end of the branch last followed from a node."""
+        """The leaf below a node reached through the children visited last."""
         while (child := self.latest(node)) is not None:
             node = child
         return node
 
     def under(self, item: Item) -> tuple[Intervention, ...] | None:
-        """The interventions that a token was computed under; empty if they were not recorded, None for the
-        model's own token."""
+        """The interventions that a token was computed under; empty if they weren't recorded, None if the model was
+        unmodified."""
         unrecorded = () if isinstance(item, Step) and item.origin == "intervened" else None
         return self.interventions.get(item.node, unrecorded)
 
     def drafted(self, round: DraftRound) -> None:
-        """Take in that the steps of a round were taken in it."""
+        """Record which draft the steps of a round came from."""
         node = round.end
         for _ in range(round.taken):
             if node == round.node or node not in self.parent:
@@ -263,7 +261,7 @@ class SessionTree(Struct):
             self.drafts[node], node = round.settings.name, self.parent[node]
 
     def path(self, node: int) -> list[Item]:
-        """The tokens from the root to a node; decoded ones that a prompt of the path goes over are that prompt's."""
+        """The tokens from the root to a node; a decoded token that lies in a prompt of the path is a `PromptToken`."""
         path: list[Item] = []
         while node != ROOT:
             path.append(self.nodes[node])
@@ -272,7 +270,7 @@ class SessionTree(Struct):
         ends = [slot + 1 for slot, item in enumerate(path) if item.node in self.prompts] if self.mixed else []
         for end in reversed(ends):
             steps = [item for item in path[end:] if isinstance(item, Step)]
-            # with another number the last step was decoded under a shorter prompt
+            # if the index differs, the last step was decoded under a shorter prompt
             if not steps or steps[-1].index == len(steps) - 1:
                 path[:end] = map(_of_prompt, path[:end])
                 break
@@ -290,16 +288,16 @@ class SessionTree(Struct):
         return total
 
     def open(self, prompt: PromptOpened) -> int:
-        """Take in the tokens of a prompt.
+        """Add the tokens of a prompt.
 
         Returns:
-            The node of its last one.
+            The node of its last token.
         """
         end = prompt.parent
         for item in prompt.tokens:
             known = self.nodes.get(item.node)
             self.mixed |= isinstance(known, Step)
-            # one that was stepped, or read in an earlier prompt, has readings
+            # a token that was stepped, or is part of an earlier prompt, already has readings
             self.add(item if known is None or known.logprob is None else known, end)
             end = item.node
         if prompt.parent == ROOT:
@@ -307,7 +305,7 @@ class SessionTree(Struct):
         return end
 
     def add(self, item: Item, parent: int) -> None:
-        """Take in a token that the session is at, or new readings of it; a deleted one is shown again."""
+        """Add a token that the session is at, or new readings of it; a deleted one is shown again."""
         node = item.node
         if self.marks.deleted:
             self.marks.reveal(parent, self)
@@ -315,7 +313,7 @@ class SessionTree(Struct):
         if node not in self.nodes:
             self.parent[node] = parent
             if (children := self.children.get(parent)) is None:
-                self.children[parent] = [node]  # a list that grew would have room for more
+                self.children[parent] = [node]  # a list made by append would over-allocate
             else:
                 insort(children, node)
             if parent in self.interventions:
@@ -328,10 +326,10 @@ class SessionTree(Struct):
         self.follow(self.parent[node], node)
 
     def add_readings(self, item: PromptToken) -> bool:
-        """Take in the readings of a prompt's token; one that was stepped has more, and keeps them.
+        """Add the readings of a prompt's token, unless it is a step, which already has more.
 
         Returns:
-            Whether it was taken in.
+            Whether they were added.
         """
         if isinstance(self.nodes[item.node], Step):
             return False
@@ -340,7 +338,7 @@ class SessionTree(Struct):
         return True
 
     def go(self, before: list[Item], path: list[Item]) -> None:
-        """Another path is on show: remember the one that was left for it, and follow it from now on."""
+        """Switch to a different path: record which one was left, and that the new one's tokens were visited last."""
         if (parted := shared(before, path)) < len(before):
             self.left[before[parted].node] = max(self.left.values(), default=0) + 1
         for item in path:
@@ -348,7 +346,7 @@ class SessionTree(Struct):
 
 
 def _of_prompt(item: Item) -> PromptToken:
-    """A token as one of a prompt, with the readings of its step if it was decoded."""
+    """A token as a `PromptToken`, with the readings of its step if it was decoded."""
     if isinstance(item, PromptToken):
         return item
     token = item.node, item.position, item.id, item.text, item.raw, item.special
@@ -357,7 +355,7 @@ def _of_prompt(item: Item) -> PromptToken:
 
 
 def shared(one: Iterable[Item], other: Iterable[Item]) -> int:
-    """Number of tokens that two paths of one tree begin with together."""
+    """Length of the common prefix of two paths of one tree."""
     return common_prefix((item.node for item in one), (item.node for item in other))
 
 
@@ -365,7 +363,7 @@ def shared(one: Iterable[Item], other: Iterable[Item]) -> int:
 
 
 def written(mark: Marked) -> str:
-    """Marks on one line: `★ ending A ✎ why this one? ❝ watch the entropy`; a bookmark alone is called one."""
+    """Marks on one line: `★ ending A ✎ why this one? ❝ watch the entropy`; `★ bookmarked` for a bookmark alone."""
     star = STAR if mark.name or mark.note or mark.caption else BOOKMARKED
     note = f"{NOTE} {visible(mark.note)}" if mark.note else ""
     caption = f"{CAPTION} {visible(mark.caption)}" if mark.caption else ""
@@ -373,8 +371,8 @@ def written(mark: Marked) -> str:
 
 
 def signs(tree: SessionTree, node: int) -> str:
-    """Signs of a token of the path in text and steps: `★` bookmark, `✎` name or note, `❝` caption,
-    `├` other branches in its place. Empty for most."""
+    """Signs of a token in the text and the steps: `★` bookmark, `✎` name or note, `❝` caption, `├` other branches in
+    its place."""
     branches = BRANCHES if len(tree.children.get(tree.parent[node], ())) > 1 else ""
     mark = tree.marks.of.get(node)
     if mark is None:
@@ -384,7 +382,7 @@ def signs(tree: SessionTree, node: int) -> str:
 
 
 def explained(tree: SessionTree, node: int) -> list[str]:
-    """The signs of a token in words, a line each."""
+    """An explanation of each sign of a token, one per line."""
     mark = tree.marks.at(node)
     starred = "bookmarked" if mark.bookmarked else ""
     texts = ((STAR, starred), (NOTE, mark.name), (NOTE, mark.note), (CAPTION, mark.caption))
@@ -395,6 +393,6 @@ def explained(tree: SessionTree, node: int) -> list[str]:
 
 
 def branches_words(count: int) -> str:
-    """The sentence on several branches that start at a token."""
+    """The sentence shown if several branches start at a token."""
     keys = f"{key_for('previous_branch')} and {bare_key_for('next_branch')}"
     return f"{count} branches start here: {keys} switch."

@@ -1,4 +1,4 @@
-"""Rounds of speculative decoding and their totals, from the records as they come, live or recorded."""
+"""Rounds of speculative decoding and their totals, built from live or recorded records."""
 
 from __future__ import annotations
 
@@ -14,58 +14,58 @@ from inspector.scales import milliseconds
 from inspector.state.capability import CapabilityState, measurable
 
 FATE_SIGNS = {"drafted": "…", "accepted": "✓", "refused": "✗", "unseen": "?"}
-"""Signs by the fate of a draft."""
+"""Sign for each fate of a drafted token."""
 RECENT = 64
-"""Plain steps that the comparison is made from: a step takes longer as the text grows."""
+"""Number of last plain steps used in the comparison: steps take longer as the text grows."""
 
 
 class SpeculationTotals(Struct, frozen=True):
-    """The sums over some rounds; milliseconds are measured."""
+    """Totals and means over some rounds; milliseconds are measured."""
 
     rounds: int
     taken: int
-    """Tokens that they added."""
+    """Tokens that the rounds added."""
     drafted: int
     looked: tuple[int, ...]
-    """Tokens that were accepted or refused, by place in the draft."""
+    """Number of drafted tokens that were accepted or refused, by place in the draft."""
     accepted: tuple[int, ...]
     rates: protocol.AcceptanceRates | None
-    """The mean over all tokens looked at; None before there is one."""
+    """Mean over the drafted tokens with rates; None if there are none."""
     draft_ms: float
-    """A round, the mean; so are the others."""
+    """Mean of a round, as for the next three."""
     verify_ms: float
     take_ms: float
     round_ms: float
     token_ms: float
-    """A token in rounds, the mean."""
+    """Mean of a token in rounds."""
     plain_ms: float | None
-    """A plain step, the mean too, so that the parts of a round make up `slower`; None if none was taken."""
+    """Mean of a plain step; a mean too, so that the parts of a round add up to `slower`. None if none was taken."""
     usual_ms: float
-    """A plain step, the median; 0 if none was taken."""
+    """Median of a plain step; 0 if none was taken."""
 
     @property
     def tokens_a_forward(self) -> float:
-        """Tokens that a round added, the mean."""
+        """Mean number of tokens that a round added."""
         return self.taken / self.rounds if self.rounds else 0.0
 
     @property
     def acceptance(self) -> float | None:
-        """The share of the tokens looked at that was accepted."""
+        """The accepted share of the tokens that were accepted or refused; None if there are none."""
         return sum(self.accepted) / sum(self.looked) if sum(self.looked) else None
 
     @property
     def steady(self) -> bool:
-        """False if a few plain steps took so long that their mean says nothing: the machine was busy."""
+        """False if a few plain steps took so long that the mean means nothing: the machine was busy."""
         return self.plain_ms is None or self.plain_ms <= UNSTEADY * self.usual_ms
 
     @property
     def slower(self) -> float | None:
-        """Time of a token in rounds by that of a plain step; below 1 if rounds save time."""
+        """Time of a token in rounds divided by that of a plain step; below 1 if rounds save time."""
         return self.token_ms / self.plain_ms if self.plain_ms and self.taken and self.steady else None
 
     @property
     def saved_ms(self) -> float | None:
-        """The milliseconds that the rounds saved against plain steps; below 0 where they lost."""
+        """Milliseconds that the rounds saved compared to plain steps; negative if they lost time."""
         return (self.plain_ms - self.token_ms) * self.taken if self.plain_ms and self.slower else None
 
 
@@ -76,11 +76,11 @@ class Speculation(Struct, CapabilityState):
 
     loading: protocol.DraftLoading | None = None
     rounds: list[protocol.DraftRound] = field(default_factory=list)
-    """Rounds that were taken, with one draft and one number of drafts: other settings begin a new count."""
+    """Rounds that were taken with the same settings; different settings begin a new count."""
     latest: protocol.DraftRound | None = None
-    """The last one, in whatever stage."""
+    """The last round, in any stage."""
     begin: int | None = None
-    """The node before the first round: what follows it can be compared with plain steps."""
+    """The node before the first round: the tokens after it can be compared with plain steps."""
     verified: protocol.SpeculationVerified | None = None
     failure: Failure | None = None
     plain: list[float] = field(default_factory=list)
@@ -123,14 +123,14 @@ class Speculation(Struct, CapabilityState):
         )
 
     def forget(self) -> None:
-        """Count from the next round on."""
+        """Start counting with the next round."""
         self.rounds, self.begin, self.verified = [], None, None
 
     def ghost_words(self, tip: int) -> str:
-        """The drafts of the latest round that are no tokens of the text, on one line, each with the sign of its fate.
+        """The drafted tokens of the latest round that aren't in the text, on one line, each with the sign of its fate.
 
         Args:
-            tip: The last token of the path.
+            tip: Node of the last token of the path.
 
         Returns:
             Printable; empty if there are none, or if the path doesn't end where the round does.
@@ -142,7 +142,7 @@ class Speculation(Struct, CapabilityState):
 
     @property
     def totals(self) -> SpeculationTotals:
-        """The sums over the rounds so far."""
+        """Totals and means over the rounds so far."""
         rounds = self.rounds
         taken = sum(each.taken for each in rounds)
         most = max((len(each.drafts) for each in rounds), default=0)
@@ -168,24 +168,24 @@ class Speculation(Struct, CapabilityState):
 
 
 UNSTEADY = 1.5
-"""Times the median from which on the mean of plain steps is that of a few long ones."""
+"""Ratio of mean to median above which a few long plain steps dominate the mean."""
 EVEN = 0.03
-"""A difference to plain steps that is none: two runs of the same steps differ by as much."""
+"""A relative difference that counts as none: two runs of the same steps differ by as much."""
 RULES = (
     ("position draw", "position_draw", "in force: the draw of the position, for the draft and the model"),
     ("rejection", "rejection", "Leviathan 2023: min(1, p/q), else the residual"),
     ("match", "match", "mlx-lm: two draws of their own, equal or not"),
 )
-"""Name, field and meaning of each rule; before a colon the words for little room."""
+"""Name, field and meaning of each rule; narrow places show only the part before the colon."""
 
 
 def share(value: float) -> str:
-    """A share of 1 as a percentage."""
+    """A fraction as a percentage."""
     return f"{100 * value:.1f} %"
 
 
 def verdict(totals: SpeculationTotals) -> str:
-    """A sentence on whether rounds paid, and why; empty while nothing can be said."""
+    """A sentence on whether drafting saves time, and why; empty if nothing can be said yet."""
     slower, plain_ms = totals.slower, totals.plain_ms
     if plain_ms is not None and not totals.steady:
         usual, mean = milliseconds(totals.usual_ms), milliseconds(plain_ms)
@@ -201,7 +201,7 @@ def verdict(totals: SpeculationTotals) -> str:
         paid = f"{slower:.1f} times slower" if slower >= 1.05 else "slightly slower"
     round_, forward, draft = (ms / plain_ms for ms in (totals.round_ms, totals.verify_ms, totals.draft_ms))
     drafting = f", drafting {draft:.2f}" if draft > 0.1 else ""
-    # the steps of a round by its tokens are how many times slower it is
+    # (a round's cost in plain steps) / (its tokens) = `slower`
     tokens = f"{totals.tokens_a_forward:.2f}".removesuffix(".00")
     yields = f"yields {tokens} token{'s' * (tokens != '1')}"
     costs = f"costs {round_:.2f} steps (its forward pass {forward:.2f}{drafting})"
@@ -228,7 +228,7 @@ def figures(totals: SpeculationTotals) -> Iterator[tuple[str, str]]:
 
 
 def proof(found: protocol.SpeculationVerified) -> str:
-    """The result of the comparison with plain steps, in a sentence."""
+    """A sentence on the result of the comparison with plain steps."""
     tokens = f"{found.tokens} token" + "s" * (found.tokens != 1)
     logits = f"logits differ by {found.difference:.2g} at most"
     if found.differs is None:

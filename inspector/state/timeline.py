@@ -1,7 +1,7 @@
-"""The session on show: the tokens of the current path, the selected slot, and what follows from them.
+"""The session on show: the tokens of the current path, the selected slot, and everything derived from them.
 
 A path of n tokens has n + 1 slots: slot i < n is token i, slot n is the token to come. Every panel shows the
-selected slot, from records that were handed out already: looking never asks the engine.
+selected slot from records that have already arrived: selecting a slot never asks the engine.
 """
 
 from __future__ import annotations
@@ -32,72 +32,72 @@ from inspector.state.speculation import Speculation
 STATES: tuple[type[CapabilityState], ...] = (
     BeamHistory, Batches, Answers, Measured, Speculation, SecondModelSoFar, Segments,
 )  # fmt: skip
-"""The states of all capabilities that come with the program."""
+"""The states of all capabilities."""
 ELSEWHERE = tuple(record for state in STATES for record in state.changing())
-"""Entries that change a view and not the main screen."""
+"""Records that change a tool's screen but not the main one."""
 
 _UNSHOWN = {protocol.PromptPreview, protocol.TokensFound, *KEYS} - {protocol.TakenApart}
-"""Answers that no panel of records shows: those of dialogs, and of the views that look inside the model."""
+"""Answers that no panel of the main screen shows: those for dialogs and for views of the model's internals."""
 _SHOWN_ENDS = {kind for state in STATES for kind in state.ENDS}
-"""Kinds of commands whose end changes what is shown."""
+"""Kinds of commands whose end changes the screen."""
 
 
 # ---- prompts ------------------------------------------------------------------------------------
 
 _PACE = 20
-"""Number of last chunks of a prefill whose pace counts: chunks grow slower with the context."""
+"""Number of last chunks of a prefill that its pace is computed from: chunks get slower as the context grows."""
 _SHORT_MS = 3000.0
-"""Below this the time that is left is not shown."""
+"""A shorter remaining time isn't shown."""
 
 
 class PromptRead(Struct):
-    """One prompt of the tree, and what is known of its prefill."""
+    """One prompt of the tree and the progress of its prefill."""
 
     opened: protocol.PromptOpened
     chunks: list[protocol.PrefillChunk] = field(default_factory=list)
     prefilled: protocol.Prefilled | None = None
-    """The end of its prefill; None until it is reached."""
+    """The record that ends its prefill; None until it arrives."""
     readings_ms: float = 0.0
-    """Milliseconds of its prompt logprobs so far, in the prefill and after it."""
+    """Milliseconds spent on its prompt logprobs so far, during the prefill and after it."""
 
 
 class Prompts(Struct):
-    """The prompts of one tree, of its records."""
+    """The prompts of one tree, built from its records."""
 
     by_end: dict[int, PromptRead] = field(default_factory=dict)
-    """Prompts by their last nodes, in the order in which they were given last."""
+    """Prompts by their last nodes, the most recently opened last."""
     current: PromptRead | None = None
-    """The path's last prompt; where the path leaves inside one, the prompt on show before."""
+    """The path's last prompt; if no prompt ends on the path, the one shown before."""
     reading: bool = False
-    """True if a prompt's prefill is under way, or was stopped on its way."""
+    """True while a prompt's prefill runs, or after it was stopped before its end."""
     failure: protocol.Failure | None = None
-    """Why the last prompt was refused, until one is taken."""
+    """Why the last prompt was refused, until a prompt is accepted."""
     kv: dict[int, protocol.KVReading] = field(default_factory=dict)
-    """The KV cache after the chunk of its own prompt that a prompt's token of the path was in, or was reused by."""
+    """By node, for tokens of the path's prompts: the KV cache after the chunk that read or reused the token."""
 
     @property
     def opened(self) -> protocol.PromptOpened | None:
-        """The path's last prompt as it was given."""
+        """The record that opened the path's last prompt."""
         return self.current.opened if self.current is not None else None
 
     @property
     def chunks(self) -> list[protocol.PrefillChunk]:
-        """The chunks of its prefill so far."""
+        """The chunks of the last prompt's prefill so far."""
         return self.current.chunks if self.current is not None else []
 
     @property
     def prefilled(self) -> protocol.Prefilled | None:
-        """The end of its prefill, once it was reached."""
+        """The record that ended the last prompt's prefill; None until it arrives."""
         return self.current.prefilled if self.current is not None else None
 
     @property
     def readings_ms(self) -> float:
-        """The milliseconds that its prompt logprobs took so far; 0 without any."""
+        """The milliseconds spent on the last prompt's logprobs so far."""
         return self.current.readings_ms if self.current is not None else 0.0
 
     @property
     def tps(self) -> float:
-        """Tokens a second of the chunks so far that are no cold start; 0 where there is none."""
+        """Tokens per second over the chunks so far, without cold ones; 0 if there are none."""
         ends = [self.opened.held if self.opened else 0, *(chunk.done for chunk in self.chunks)]
         warm = [
             (end - begin, chunk.ms)
@@ -109,7 +109,7 @@ class Prompts(Struct):
 
     @property
     def left_ms(self) -> float | None:
-        """Time until the prefill ends at the pace of its last chunks; None if it is short, or not known."""
+        """Milliseconds until the prefill ends at the pace of its last chunks; None if it is short or not known."""
         latest = self.chunks[-_PACE - 1 :]
         if not self.reading or len(latest) < 2 or latest[-1].cold:
             return None
@@ -118,10 +118,10 @@ class Prompts(Struct):
         return left if left >= _SHORT_MS else None
 
     def held(self, tokens: int) -> int:
-        """Number of tokens of a path that the model has run: all but in a prefill.
+        """Number of tokens of the path that the model has run: all of them, except during a prefill.
 
         Args:
-            tokens: Length of the path on show.
+            tokens: Length of the path.
         """
         if not self.reading or self.current is None:
             return tokens
@@ -130,7 +130,7 @@ class Prompts(Struct):
     # ---- records as they come ---------------------------------------------------------------
 
     def apply(self, record: protocol.Record, path: Sequence[Item]) -> None:
-        """Take in a record of the prompt that is being read, which the path ends with."""
+        """Apply a record of the prompt in prefill, which the path ends with."""
         match record:
             case protocol.PromptOpened():
                 end = record.tokens[-1].node if record.tokens else record.parent
@@ -150,7 +150,7 @@ class Prompts(Struct):
                 self.reading = False
 
     def _read_kv(self, read: PromptRead, path: Sequence[Item], since: int = 0) -> None:
-        """Take the cache's readings of a prompt of the path, from one of its chunks on."""
+        """Store the cache readings for a prompt of the path, from chunk `since` on."""
         first = read.opened.tokens[:1]
         begins = [*(token.position for token in first), *(chunk.done for chunk in read.chunks)]
         for begin, chunk in [*zip(begins, read.chunks, strict=False)][since:]:
@@ -158,19 +158,19 @@ class Prompts(Struct):
                 self.kv[item.node] = chunk.kv
         if read.prefilled is not None:
             end = read.prefilled.next.position
-            # without a chunk, the cache held all tokens but the last one
+            # without a chunk, the cache already contained all tokens but the last one
             for item in path[min((*begins[-1:], end - 1)) : end]:
                 self.kv[item.node] = read.prefilled.kv
 
     def follow(self, path: Sequence[Item]) -> None:
-        """Another path is on show: find its prompts."""
+        """Find the prompts of a new path."""
         self.kv = {}
         for _, read in self._on(path):
             self.current = read
             self._read_kv(read, path)
 
     def _on(self, path: Sequence[Item]) -> Iterator[tuple[int, PromptRead]]:
-        """The prompts of a path, each with the slot after it; none whose tokens were decoded under a shorter one."""
+        """The prompts of a path, each with the slot after it, without any that the path decoded after a shorter one."""
         for slot, item in enumerate(path, 1):
             if isinstance(item, PromptToken) and (read := self.by_end.get(item.node)) is not None:
                 yield slot, read
@@ -178,7 +178,7 @@ class Prompts(Struct):
     def roles(self, path: Sequence[Item]) -> dict[int, str]:
         """The role of each message of a path by the slot of its first token; empty for raw text.
 
-        A message that the template leaves out, or writes in another way, has no slot.
+        A message that the template leaves out or rewrites has no slot.
         """
         starts: dict[int, str] = {}
         for slot, read in self._on(path):
@@ -189,14 +189,14 @@ class Prompts(Struct):
     # ---- at one moment ----------------------------------------------------------------------
 
     def snapshot(self) -> Prompts:
-        """The prompts as they are: what comes later changes nothing in it."""
+        """A copy that later records don't change."""
         reads = {end: replace(read, chunks=list(read.chunks)) for end, read in self.by_end.items()}
         current = next((reads[end] for end, read in self.by_end.items() if read is self.current), None)
         return replace(self, by_end=reads, current=current, kv=dict(self.kv))
 
 
 def _roles_of(opened: protocol.PromptOpened) -> dict[int, str]:
-    """The messages that are in a prompt's own text: of a turn the last one alone."""
+    """Roles of the messages in a prompt's own text, by slot; a later turn contains only its last message."""
     if opened.segments.runs:
         first = {run.message: run.begin for run in reversed(opened.segments.runs)}
         return {
@@ -214,45 +214,45 @@ def _roles_of(opened: protocol.PromptOpened) -> dict[int, str]:
 
 
 def _only_places(opened: protocol.PromptOpened) -> list[int]:
-    """Places of messages that occur once in the text, if the segments don't say; -1 for others."""
+    """The offset in the text of each message that occurs exactly once, for prompts without segments; -1 for others."""
     contents = [message.content.strip() for message in opened.messages]
     if opened.parent != ROOT:
         contents[:-1] = [""] * (len(contents) - 1)
     return [opened.text.find(each) if each and opened.text.count(each) == 1 else -1 for each in contents]
 
 
-# ---- settings that are tried ---------------------------------------------------------------------
+# ---- trial settings ------------------------------------------------------------------------------
 
 
 class StageExplanation(Struct, frozen=True):
     """The engine's explanation of the sampler's work on one distribution."""
 
     of: Distribution
-    """The distribution shown that the request was for."""
+    """The distribution on show that was explained."""
     settings: Settings | None
-    """The sampler settings that it explains; None if they aren't known."""
+    """The sampler settings of the explanation; None if they aren't known."""
     explained: protocol.Explained | None
     """The explanation; None if the engine has none."""
     failure: protocol.Failure | None = None
-    """The reason why it could not."""
+    """The reason why it has none."""
 
 
 class Trial(Struct):
-    """Settings that are tried, and what the same draws make of them."""
+    """Trial settings, and the tokens that the same draws pick under them."""
 
     settings: Settings
     last_explanation: StageExplanation | None = None
-    """The one that came last."""
+    """The latest explanation under these settings."""
     answers: dict[int, WhatIfStep] = field(default_factory=dict)
     """Answers by the step's node."""
     dropped: tuple[int, ...] = ()
-    """Nodes of steps that can't be answered: their logits were dropped."""
+    """Nodes of steps without an answer, because their logits were dropped."""
     answered: int | None = None
-    """Tip of the path that was answered for."""
+    """Last node of the path that the answers are for."""
 
 
 def other(trial: Trial | None, item: PromptToken | Step) -> WhatIfStep | None:
-    """The pick of the settings that are tried in a step's place, if that is another token.
+    """The token that the trial settings pick in place of a step, if it is a different one.
 
     A token that was chosen by hand doesn't depend on the settings.
     """
@@ -270,11 +270,11 @@ TO_PREDICT = "hidden until you predict"
 
 
 class Phase(Enum):
-    """The engine's activity, for the header."""
+    """The activity shown in the header."""
 
     LOADING = "loading"
     EMPTY = "empty"
-    """A model is there, a prompt isn't."""
+    """A model is loaded, but there is no prompt."""
     PREFILL = "prefill"
     READY = "ready"
     """The session is at a node: a step may be requested."""
@@ -286,88 +286,87 @@ class Phase(Enum):
 
 
 class Timeline(Struct):
-    """The steps of the current path and the tree they are part of, built from the records as they come."""
+    """The current path, its tree, and the selected slot, built from live or recorded records."""
 
     facts: protocol.ModelFacts | None = None
     loading: protocol.Loading | None = None
     prompts: Prompts = field(default_factory=Prompts)
-    """The prompts of the tree, and how far they were read."""
+    """The prompts of the tree and the progress of their prefills."""
     moved: protocol.Moved | None = None
-    """The last move's bill, until the next step."""
+    """The last move and its cost, until the next step."""
     finished: dict[int, protocol.Finished] = field(default_factory=dict)
-    """Ends by node."""
+    """The records that ended a text, by the node of the last token."""
     running: bool = False
     load_failure: protocol.Failure | None = None
     recorded: bool = False
-    """True if the session on show was recorded: there is no engine."""
+    """True if the session on show is a recording, without an engine."""
     returning: str = ""
-    """Progress of restoring a live session from a recording; empty if none is restored."""
+    """Progress of restoring a live session from a recording; empty if none is being restored."""
     last_explanation: StageExplanation | None = None
     """The sampler's explanation of the distribution on show, or of the one before it."""
     trial: Trial | None = None
-    """Settings that are tried; None while there are none."""
     rows: set[int] = field(default_factory=set)
-    """Nodes whose row of logits was recorded: questions about the sampler there need no engine."""
+    """Nodes with a recorded row of logits: questions about the sampler there need no engine."""
     trials: int = 0
-    """Grows with each other trial, and whenever another step is marked as one that would differ, so that a view knows
-    what to redraw."""
+    """Grows with each new trial, and whenever more steps are marked as different under it, so that a view knows when to
+    redraw."""
 
     items: list[Item] = field(default_factory=list)
-    """The current path: a prompt first, then steps; turns of a conversation follow with prompts of their own."""
+    """The current path: a prompt, then steps, then further turns of a conversation, each with its prompt and steps."""
     tip: int = ROOT
-    """Node of the last token of the path."""
+    """Node of the path's last token."""
     held: int = 0
-    """Number of tokens of the path that the model has run: all but in a prefill."""
+    """Number of tokens of the path that the model has run: all of them, except during a prefill."""
     under: tuple[protocol.Intervention, ...] = ()
-    """The interventions that the path's end was computed under; empty for the model's own."""
+    """The interventions that the path's last token was computed under; empty for the unmodified model."""
     step_slots: list[int] = field(default_factory=list)
-    """Slots of the steps among them."""
+    """Slots of the steps in `items`."""
     generation: int = 0
-    """Grows whenever the path is rebuilt rather than appended to, so that a view knows what to redraw."""
+    """Grows whenever the path is rebuilt instead of appended to, so that a view knows what to redraw."""
     changes: int = 0
-    """Grows with each record but those that dialogs alone show, with each token of a recording that is visited, and
-    with each segment that is folded."""
+    """Grows with each record that a panel of the main screen may show, with each visited token of a recording, and with
+    each folded segment."""
     readings: int = 0
     """Grows whenever known tokens get new readings (prompt logprobs arriving)."""
     next: protocol.Distribution | None = None
     """Distribution after the last token."""
     kv: protocol.KVReading | None = None
-    """The KV cache at the tip."""
+    """The KV cache at the last token."""
     memory: protocol.Memory | None = None
 
     states: States = field(default_factory=lambda: {kind: kind() for kind in STATES})
-    """The state of each capability: see `of`."""
+    """The state of each capability; read with `of`."""
 
     tree: SessionTree = field(default_factory=SessionTree)
-    """All tokens, of which the path is one way through."""
+    """All tokens; `items` is one path through them."""
 
     concealed: frozenset[str] = frozenset()
-    """Things that are hidden for now, since they must be predicted: ids of panels; `picked`, the token that the sampler
-    picked; `probabilities`, what the model expected; `captions`."""
+    """What is hidden because the user must predict it: ids of panels, `picked` for the token that the sampler picked,
+    `probabilities` for those of the model, `captions`."""
     narrated: bool = False
     """True while a card under the panels says what to do."""
     concealed_as: str = TO_PREDICT
-    """The reason, for the frames of the panels."""
+    """The reason, shown in the frames of the hidden panels."""
 
     slot: int = 0
-    """The selected slot, 0 to len(items); len(items) is the token to come. What follows is of it: see `_look`."""
+    """The selected slot, 0 to len(items); len(items) is the token to come. `_look` derives the fields below from it."""
     following: bool = True
-    """True while it is the token to come, and stays so as tokens come."""
+    """True while the token to come is selected, and stays selected as tokens are added."""
     selected: Item | None = None
-    """The selected token, None at the token to come."""
+    """The selected token; None for the token to come."""
     before: int = ROOT
-    """Node before the selected slot: a choice there is a child of it."""
+    """Node before the selected slot, the parent of tokens chosen there."""
     step: Step | None = None
-    """The step whose readings are shown: the selected one, or the last one while following."""
+    """The step with the readings on show: the selected one, or the last one while following."""
     older: int | None = None
-    """Number of the selected step, counted from 1: other settings apply from there on; None at the tip and in the
+    """Number of the selected step, from 1; changed settings apply from it on. None at the token to come and in the
     prompt."""
     distribution: protocol.Distribution | None = None
-    """Distribution that the selected slot was, or will be, taken from; None in the prompt."""
+    """Distribution that the token of the selected slot was or will be taken from; None in the prompt."""
     candidates: Sequence[protocol.Candidate] = ()
-    """Candidates of the selected slot, in the prompt too; empty if none were recorded."""
+    """Candidates of the selected slot, also in the prompt; empty if none were recorded."""
     _slot: int | None = None
-    """The slot that was asked for, which may come with the next path; None for that of the token to come."""
+    """The requested slot, which may only exist on the next path; None for the token to come."""
 
     def of(self, kind: type[State]) -> State:
         """The state of a capability, by its class."""
@@ -375,7 +374,7 @@ class Timeline(Struct):
 
     @property
     def place(self) -> tuple[object, ...]:
-        """All that panels of records show, and the settings that are tried: while it is equal, none of them changes."""
+        """Everything that the panels of the main screen depend on: if it is equal, no redraw is needed."""
         return (
             self.changes, self.generation, self.slot, self.tip, self.phase, self.running, self.concealed,
             self.concealed_as, self.narrated, self.load_failure, self.tree.marks.version, self.trials,
@@ -384,27 +383,26 @@ class Timeline(Struct):
 
     @property
     def segments(self) -> PathSegments:
-        """Segments of the current path."""
         return self.of(Segments).path(self.items, self.readings, over=self.tip in self.finished)
 
     # ---- the selected slot ------------------------------------------------------------------
 
     def select(self, slot: int | None) -> None:
-        """Select a slot; None or one past the end follows the tip."""
+        """Select a slot; None, or a slot past the end, follows the token to come."""
         self._slot = None if slot is None or slot >= len(self.items) else max(0, slot)
         self._look()
 
     def walk(self, by: int) -> None:
-        """Select the slot `by` slots away, as far as the path goes."""
+        """Move the selection by some slots, to the ends of the path at most."""
         self.select(max(0, self.slot + by))
 
     def expect(self, slot: int) -> None:
-        """Select a slot of the path that a move is about to bring; until then, and without it, follow the tip."""
+        """Select a slot of the path that a move will bring; until it arrives, follow the token to come."""
         self._slot = slot
         self._look()
 
     def _look(self) -> None:
-        """Read the state of the selected slot from the path, once for all views."""
+        """Derive the state of the selected slot, once for all views."""
         items, end = self.items, len(self.items)
         last = items[-1] if items else None
         self.tip = last.node if last is not None else ROOT
@@ -425,12 +423,12 @@ class Timeline(Struct):
             self.candidates = item.candidates if isinstance(item, PromptToken) else ()
 
     def conceals(self, *what: str) -> bool:
-        """True if any of some things is not to be seen for now: each panel asks before it shows it."""
+        """True if any of these is hidden; each panel asks before it shows something."""
         return not self.concealed.isdisjoint(what)
 
     @property
     def taken(self) -> int | None:
-        """Token id of the selected slot, or the one that a step would put there, unless that is concealed."""
+        """Token id of the selected slot; at the token to come the sampler's pick, unless that is hidden."""
         if self.selected is not None:
             return self.selected.id
         return None if self.next is None or self.conceals("picked", "candidates") else self.next.picked
@@ -449,7 +447,6 @@ class Timeline(Struct):
 
     @property
     def steps(self) -> list[Step]:
-        """The steps of the current path."""
         return [item for item in self.items if isinstance(item, Step)]
 
     @property
@@ -469,24 +466,24 @@ class Timeline(Struct):
         return bisect_left(self.step_slots, slot)
 
     def explanation(self) -> StageExplanation | None:
-        """The explanation of the sampler's work at the selected slot, under the settings tried if there are any."""
+        """The explanation of the sampler at the selected slot, under the trial settings if there are any."""
         explanation = self.trial.last_explanation if self.trial else self.last_explanation
         return explanation if explanation is not None and explanation.of is self.distribution else None
 
     @property
     def tried(self) -> Distribution | None:
-        """The distribution of the settings that are tried at the selected slot, once the engine answered; None if they
-        are those that were used."""
+        """The distribution at the selected slot under the trial settings; None before the engine answers, or if the
+        slot has the same settings anyway."""
         explanation = self.explanation() if self.trial is not None else None
         explained = explanation.explained if explanation is not None else None
         return explained.next if explained is not None and not explained.used else None
 
     def siblings(self, slot: int) -> list[int]:
-        """The token of a slot and its siblings, as nodes, oldest first."""
+        """Nodes of a slot's token and its siblings, oldest first."""
         return self.tree.siblings(self.items[slot].node) if 0 <= slot < len(self.items) else []
 
     def visit(self, node: int) -> None:
-        """Show the path to a token with its readings as recorded; for a recording, where no engine moves."""
+        """Show the path to a token with its recorded readings; for a recording, which has no engine to move."""
         item, self.moved, self.next, self.kv = self.tree.nodes[node], None, None, None
         self.changes += 1
         if isinstance(item, Step):
@@ -500,7 +497,6 @@ class Timeline(Struct):
     # ---- records as they come ---------------------------------------------------------------
 
     def apply(self, record: protocol.Record) -> None:
-        """Take in one record."""
         kind = type(record)
         for state in self.states.values():
             state.apply(record)
@@ -580,7 +576,7 @@ class Timeline(Struct):
         self.next, self.kv, self.memory, self.moved = record.next, record.kv, record.memory, None
 
     def _stand(self, node: int) -> None:
-        """Go where a record belongs that leads nowhere by itself: the user of a recording may have gone elsewhere."""
+        """Go to the node of a record that doesn't move there itself: the user of a recording may be elsewhere."""
         if node != self.tip and node in self.tree.nodes:
             self.visit(node)
 

@@ -1,4 +1,4 @@
-"""A training so far: live, or the recorded one that comes with the program. Pure; needs no MLX."""
+"""The state of a training, live or the recorded one that comes with the program. Pure; needs no MLX."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from engine.protocol import CheckpointSaved, NextToken, Record, TrainedStep, Tra
 from inspector.display import token_label, visible
 
 RECORDING = Path(__file__).with_name("training.trace.zst")
-"""A longer training: what `tests.make_demo.train` recorded."""
+"""A longer training, recorded by `tests.make_demo.train`."""
 RECENT = 10
-"""Steps whose mean is shown as the present figure."""
+"""Number of last steps whose mean is shown as the current figure."""
 
 
 def next_label(token: NextToken) -> str:
-    """A token on one line; its id if its bytes, which aren't known, are no character alone."""
+    """A token on one line; its id if its bytes, which aren't known, aren't whole characters."""
     return f"‹id {token.id}›" if "�" in token.text else token_label(token.text)
 
 
 class LookAt(Struct, frozen=True):
-    """A look at the model's knowledge at a step."""
+    """What the model had learned at a step."""
 
     step: int
     look: TrainingLook
 
 
 class TrainingSoFar:
-    """One training, as far as its records came."""
+    """One training, as far as its records have arrived."""
 
     def __init__(self) -> None:
         self.begun: TrainingBegun | None = None
@@ -40,7 +40,7 @@ class TrainingSoFar:
 
     @property
     def step(self) -> int:
-        """Steps made."""
+        """Number of steps made."""
         latest = self.steps[-1] if self.steps else self.begun
         return latest.step if latest is not None else 0
 
@@ -51,13 +51,12 @@ class TrainingSoFar:
 
     @property
     def looks(self) -> list[LookAt]:
-        """The looks so far."""
         return [LookAt(each.step, each.look) for each in self.steps if each.look is not None]
 
     def apply(self, record: Record) -> None:
-        """Take in one record; one of something else changes nothing."""
+        """Apply one record; a record that isn't about the training changes nothing."""
         match record:
-            case TrainingBegun():  # or a step of this training that was gone back to: forget what came after it
+            case TrainingBegun():  # also sent when this training goes back to a step: drop everything after it
                 last = record.step if self.begun is not None and record.step > 0 else -1
                 self.begun = record
                 self.steps = [each for each in self.steps if each.step <= last]
@@ -69,14 +68,14 @@ class TrainingSoFar:
 
 
 def part_label(name: str) -> str:
-    """The name of a part as the screen has it, where layers count from 1: `L1`; printable."""
+    """The name of a part as shown on the screen, with layers counted from 1: `L1`; printable."""
     kind, _, number = name.partition(" ")
     return f"L{int(number) + 1}" if kind == "layer" and number.isdecimal() else visible(name)
 
 
 @cache
 def whole_training() -> TrainingSoFar:
-    """The training that comes with the program, up to its end."""
+    """The training that comes with the program, with all its records."""
     made = TrainingSoFar()
     for record in recorded():
         made.apply(record)
@@ -85,7 +84,7 @@ def whole_training() -> TrainingSoFar:
 
 def recorded() -> Iterator[Record]:
     """The records of the training that comes with the program."""
-    from engine.recording import RecordingReader  # once it is played
+    from engine.recording import RecordingReader  # imported only if the recording is played
 
     for entry in RecordingReader(RECORDING):
         assert isinstance(entry.value, Record)

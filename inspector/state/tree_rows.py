@@ -1,7 +1,8 @@
-"""The rows of the tree, their order, and the place of the cursor.
+"""The rows of the tree, their order, and the position of the cursor.
 
-All branches have rows except beams that fell out; or those that fit a filter, and the ones above them. If the branches
-that diverged from one are left out, it and the branch that continues it are one row, as in a tree without the others.
+Without a filter, all branches have rows except beams that fell out; with one, those that match it and their ancestors.
+If all but one of a branch's children are left out, the branch and that child are one row, as in a tree without the
+others.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ from inspector.state.beams import BeamHistory
 from inspector.state.branches import PROMPT, Branch, Branches, Sums
 from inspector.state.timeline import Timeline
 
-# ---- the branches that are kept -------------------------------------------------------------------
+# ---- the branches that have rows ------------------------------------------------------------------
 
 
 class TreeFilter(Struct, frozen=True):
-    """A choice of branches."""
+    """Which branches to show."""
 
     text: str = ""
-    """A part of their text, or of what is written on them; a capital letter makes case matter."""
+    """A substring of their text or of their names, notes and captions; case matters if it has a capital letter."""
     bookmarked: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.text) or self.bookmarked
 
     def words(self) -> str:
-        """A phrase for it; the text isn't printable yet."""
+        """A phrase for the filter; its text is not yet printable."""
         return " ".join(["bookmarked"] * self.bookmarked + [f"with “{self.text}”"] * bool(self.text))
 
 
@@ -37,24 +38,24 @@ class PrunedTree(Struct):
     """The branches of a tree that have rows, and counts of the others."""
 
     top: list[Branch]
-    """The first branches; those that hang from them are rows too."""
+    """The first branches; their descendants have rows too."""
     fallen: int
-    """Beams that fell out and are left out, or would be if they weren't shown."""
+    """Number of beams that fell out, shown or not."""
     fit: int
-    """Rows that fit the filter."""
+    """Number of branches that match the filter; all if there is none."""
     ends: int
-    """Branches that the session was at the end of; a prompt that nothing followed is none."""
+    """Number of branches whose end the session was at."""
     beams: int
-    """Beams that the session was never at, those that fell out among them."""
+    """Number of beams that the session was never at, including those that fell out."""
 
 
 def pruned(timeline: Timeline, wanted: TreeFilter, show_fallen: bool) -> PrunedTree:
-    """Leave out the branches that are not wanted.
+    """Leave out the branches that don't match the filter, or, without a filter, the beams that fell out.
 
     Args:
         timeline: The timeline of the tree.
         wanted: The filter.
-        show_fallen: Whether beams that fell out are shown; a filter that is in force decides alone.
+        show_fallen: Whether beams that fell out are shown if there is no filter.
     """
     branches, marks = timeline.tree.branches, timeline.tree.marks.of
     out, fallen = _fallen(timeline, _upward(branches, (timeline.tip, *marks)))
@@ -69,7 +70,7 @@ def pruned(timeline: Timeline, wanted: TreeFilter, show_fallen: bool) -> PrunedT
 
 
 def _ends(timeline: Timeline) -> tuple[int, int]:
-    """Numbers of branches that the session was at the end of, and of beams that it was never at."""
+    """Number of branches whose end the session was at, and of beams that it was never at."""
     branches, visited = timeline.tree.branches, timeline.tree.nodes
     ends = beams = 0
     for branch in branches:
@@ -81,15 +82,15 @@ def _ends(timeline: Timeline) -> tuple[int, int]:
 
 
 def _upward(branches: Branches, nodes: Iterable[int]) -> set[int]:
-    """First nodes of the branches that some nodes are in, and of all above those."""
+    """First nodes of the branches that contain some nodes, and of their ancestors."""
     held = filter(None, map(branches.of, nodes))
     return {above.first for branch in held for above in branches.above(branch)}
 
 
 def _fallen(timeline: Timeline, kept: set[int]) -> tuple[set[int], int]:
-    """First nodes of the uppermost branches of which all beams fell out, and how many beams those are.
+    """First nodes of the uppermost branches whose beams all fell out, and the number of those beams.
 
-    A branch that was stepped since is no mere beam any more, and neither is one that is marked or on the path.
+    Branches that were stepped since, are marked, or are on the path don't count as beams.
     """
     out: set[int] = set()
     count = 0
@@ -118,7 +119,7 @@ def _fits(timeline: Timeline, branch: Branch, wanted: TreeFilter) -> bool:
 
 
 def _rebuilt(timeline: Timeline, out: Callable[[Branch], bool], hits: set[int]) -> list[Branch]:
-    """The branches that are not out; those that nothing separates any more are joined."""
+    """The branches for which `out` is false; branches that nothing separates any more are joined."""
     branches, marks = timeline.tree.branches, timeline.tree.marks.of
 
     def kept(branch: Branch) -> list[Branch]:
@@ -141,7 +142,8 @@ def _rebuilt(timeline: Timeline, out: Callable[[Branch], bool], hits: set[int]) 
 
 
 def _joins(branches: Branches, upper: Branch, below: list[Branch]) -> bool:
-    """True if only branches that are left out separate one from its continuation: no prompt's or beam's end."""
+    """True if only branches that are left out separate a branch from its remaining child, not the end of a prompt or
+    the beginning of a beam."""
     if len(below) != 1 or len(upper.children) < 2:
         return False
     ends = {branches[upper.last].made, branches[below[0].first].made}
@@ -154,8 +156,8 @@ def _joins(branches: Branches, upper: Branch, below: list[Branch]) -> bool:
 class TreeView:
     """The rows of one tree as the user folded it.
 
-    Rows are made again only if branches came, went or were folded; a step that lengthens one costs nothing here. While
-    some are left out it does, since a row may then be several branches.
+    Rows are rebuilt only if branches were added, removed or folded; a step that extends a branch costs nothing here,
+    except while branches are left out, since a row may then be several branches.
     """
 
     def __init__(self) -> None:
@@ -164,25 +166,25 @@ class TreeView:
         self.tree = PrunedTree([], 0, 0, 0, 0)
         self.filter = TreeFilter()
         self.show_fallen = False
-        """True if beams that fell out have rows of their own."""
+        """True if each beam that fell out has its own row."""
         self.path: frozenset[int] = frozenset()
         """First nodes of the branches that the current path goes through."""
         self.tip: Branch | None = None
         """The branch that the path ends in."""
         self.inner: dict[int, list[Marked]] = {}
-        """Marks further down in the branches that have rows, by the branch's first node."""
+        """Marks on tokens after the first of a row's branch, by the branch's first node."""
         self._marks: Mapping[int, Marked] = {}
         self._row: dict[int, int] = {}
         self._folded: set[int] = set()
         self._cursor: int | None = None
-        """Node in whose branch the cursor is; None to follow the last token's."""
+        """A node of the cursor's branch; None to follow the branch of the last token."""
         self._at_fallen = False
         """True if the cursor is on the row of the beams that fell out."""
         self._seen: tuple[object, ...] = ()
-        """All that the rows were made from, the generation of the timeline first."""
+        """Everything that the rows were built from, with the timeline's generation first."""
 
     def look(self, timeline: Timeline) -> None:
-        """Show the timeline's present state. Another path moves the cursor to its end, and unfolds its branches."""
+        """Show the timeline's current state. A different path moves the cursor to its end and unfolds its branches."""
         if timeline.tree.branches is not self.branches:
             self.branches, self._cursor = timeline.tree.branches, None
             self._folded.clear()
@@ -203,12 +205,12 @@ class TreeView:
             self._lay_rows()
 
     def has_path(self, timeline: Timeline) -> bool:
-        """True if the path is the one that was looked at, but for tokens that were added to it."""
+        """True if the path is the one shown last, apart from tokens that were appended."""
         return timeline.tree.branches is self.branches and self._seen[:1] == (timeline.generation,)
 
     @property
     def _copied(self) -> int:
-        """Number of tokens, if rows are made of several branches; 0 if they are the tree's own branches."""
+        """Number of tokens if rows are copies that join branches; 0 if they are the tree's own branches."""
         return 0 if self.tree.top is self.branches.root.children else len(self.branches)
 
     def _lay_rows(self) -> None:
@@ -236,22 +238,22 @@ class TreeView:
         return row if row is not None else 0 if self.count else -1
 
     def _row_of(self, at: Branch | None) -> int | None:
-        """The row that a branch is in, or is folded into."""
+        """Index of the row that contains a branch, or that it is folded into."""
         above = (self._row.get(branch.first) for branch in self.branches.above(at)) if at else ()
         return next((row for row in above if row is not None), None)
 
     @property
     def fallen_row(self) -> int:
-        """The row of the beams that fell out, after all others; -1 if there is none."""
+        """Index of the last row, which stands for the beams that fell out; -1 if there is none."""
         return len(self.rows) if self.tree.fallen and not self.filter else -1
 
     @property
     def count(self) -> int:
-        """Number of rows, with the one of the beams that fell out."""
+        """Number of rows, including the one for the beams that fell out."""
         return len(self.rows) + (self.fallen_row >= 0)
 
     def holding(self, node: int) -> Branch | None:
-        """The row that a token is in; None if it is folded away or left out."""
+        """The row that contains a token; None if it is folded away or left out."""
         if (row := self._row_of(self.branches.of(node))) is None:
             return None
         branch, depth = self.rows[row], self.branches.depth
@@ -259,23 +261,22 @@ class TreeView:
 
     @property
     def cursor(self) -> Branch | None:
-        """The branch that the cursor is at."""
+        """The branch at the cursor; None on the row for the beams that fell out."""
         row = self.row
         return self.rows[row] if 0 <= row < len(self.rows) else None
 
     def put(self, row: int) -> None:
-        """Put the cursor on a row, or on the first or the last one if there is no such row."""
+        """Put the cursor on a row, clamped to the first and the last one."""
         row = max(0, min(self.count - 1, row))
         self._at_fallen = row == self.fallen_row
         if row < len(self.rows):
             self._cursor = self.rows[row].first
 
     def move(self, by: int) -> None:
-        """Move the cursor by so many rows."""
         self.put(self.row + by)
 
     def follow(self) -> None:
-        """Put the cursor on the branch that the current path ends in, and keep it there; unfold all above it."""
+        """Put the cursor on the branch that the current path ends in, and keep it there; unfold its ancestors."""
         self._cursor, self._at_fallen = None, False
         above = self.branches.above(self.tip.parent) if self.tip and self.tip.parent else ()
         if opened := {upper.first for upper in above} & self._folded:
@@ -283,7 +284,7 @@ class TreeView:
             self._seen = ()
 
     def step_aside(self) -> None:
-        """Move the cursor off its branch, which is about to be deleted: to a sibling, or else to the branch above."""
+        """Move the cursor off its branch, which will be deleted: to a sibling, or else to the parent."""
         if (at := self.cursor) is None or at.parent is None:
             return
         siblings = self.tree.top if at.parent is self.branches.root else at.parent.children
@@ -294,14 +295,14 @@ class TreeView:
     # ---- folding ----------------------------------------------------------------------------
 
     def folded(self, branch: Branch) -> int:
-        """Number of branches that are folded away into one."""
+        """Number of branch ends folded into a branch; 0 if it isn't folded."""
         if branch.first not in self._folded or not branch.children:
             return 0
         return self.branches.size(branch)[0]
 
     def toggle(self, row: int) -> None:
         """Fold a row's branch, or unfold it."""
-        # the click may be older than the rows, and a filter may leave none
+        # the rows may have changed since the click, and a filter may leave none
         branch = self.rows[row] if 0 <= row < len(self.rows) else None
         if branch is not None and branch.children:
             self._folded ^= {branch.first}
@@ -310,10 +311,10 @@ class TreeView:
             self.show_fallen = not self.show_fallen
 
     def fold(self, away: bool = True) -> None:
-        """Fold the cursor's branch, or go to the branch above if it has nothing to fold.
+        """Fold the cursor's branch, or go to its parent if it has nothing to fold.
 
         Args:
-            away: False to unfold it, or go to the first branch below.
+            away: False to unfold it, or go to its first child.
         """
         if (branch := self.cursor) is None:
             self.show_fallen = not away if self._at_fallen else self.show_fallen
@@ -328,11 +329,11 @@ class TreeView:
     # ---- lines ------------------------------------------------------------------------------
 
     def guides(self, branch: Branch, most: int) -> str:
-        """The lines that lead to a branch from the one it hangs from.
+        """The guide lines in front of a branch's row.
 
         Args:
-            branch: One with a row.
-            most: Cells available; `⋯` replaces the outer levels of a deeper tree.
+            branch: A branch that has a row.
+            most: Available cells; in a deeper tree `⋯` replaces the outer levels.
         """
         parts: list[str] = []
         at = branch
