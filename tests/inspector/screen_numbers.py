@@ -532,7 +532,7 @@ class ScreenNumbers:
         if not isinstance(item, Step):
             return
         for line in self.lines(TimingPanel):
-            if shown := re.search(rf"step ({COUNT}) took (\S+ [^\s…]+)(?= )", line):
+            if shown := re.search(rf"step ({COUNT}): (\S+ [^\s…]+)(?= )", line):
                 told = scales.count(item.index + 1), scales.milliseconds(item.ms.total)
                 self._same((shown[1], shown[2]), told, line)
             for name in ("forward", "sample", "inspect"):

@@ -220,12 +220,12 @@ class TimingPanel(PanelCanvas, can_focus=True):
         prefilled, tpot = timeline.prompts.prefilled, self._figures.tpot()
         pieces: list[Row] = []
         if step is not None:
-            took = self._pair(f"step {count(step.index + 1)} took", milliseconds(step.ms.total))
+            took = self._pair(f"step {count(step.index + 1)}:", milliseconds(step.ms.total))
             pieces.append([*took, *[Segment(f" ({COLD})", self.ink("warn"))] * step.ms.cold])
         if prefilled is None:
             pieces += [self._prefilling(timeline), *self._prompt_rate(timeline.prompts.tps)]
         else:
-            pieces += [self._pair("generation", scales.rate(tpot.tps))] if tpot else []
+            pieces += [self._pair("mean", scales.rate(tpot.tps))] if tpot else []
             pieces += [self._pair("first token", milliseconds(prefilled.ttft_ms))]
             pieces += self._prompt_rate(prefilled.prompt_tps) if step is None else []
         first, *rest = pieces
