@@ -96,7 +96,7 @@ def here() -> Path:
         return Path.cwd()
     except OSError:
         message = "The current directory is gone: it was deleted or moved."
-        raise PathError(message, "Change to another one, then try again.") from None
+        raise PathError(message, "Change to a directory that exists, then try again.") from None
 
 
 # ---- files that are written -------------------------------------------------------------------

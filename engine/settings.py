@@ -217,7 +217,7 @@ class LoadSettings(SettingsStruct, frozen=True):
         metavar="WHICH"
     )] = "auto"  # fmt: skip
     kept_logits_mib: Annotated[Annotated[int, Meta(ge=0)] | None, Setting(
-        f"MiB for the logits of earlier steps, so that going back needs no forward (default: {LEAST_KEPT_MIB}, "
+        f"MiB for the logits of earlier steps, so that going back needs no forward pass (default: {LEAST_KEPT_MIB}, "
         f"or what {KEPT_ROWS} rows of a large vocabulary take)",
         group=MEMORY, says="a whole number of MiB, at least 0"
     )] = None  # fmt: skip
@@ -343,7 +343,9 @@ MOST_DRAFTS = 16
 class SpeculationSettings(SettingsStruct, frozen=True):
     """Settings of speculative decoding; none of them changes the generated text."""
 
-    draft: Annotated[DraftKind, Setting("what drafts", says=f"one of {', '.join(DRAFT_KINDS)}")] = "lookup"
+    draft: Annotated[DraftKind, Setting("the source of drafts", says=f"one of {', '.join(DRAFT_KINDS)}")] = (
+        "lookup"
+    )
     draft_model: str = ""
     """Draft model if `draft` is `model`: a directory, a hub id, or `pocket`."""
     num_draft_tokens: Annotated[int, Meta(ge=1, le=MOST_DRAFTS), Setting(
@@ -388,7 +390,7 @@ class TrainingSettings(SettingsStruct, frozen=True):
         int, Meta(ge=16, le=256, multiple_of=8), Setting("width of its residual stream, a multiple of 8")
     ] = 96
     vocabulary: Annotated[
-        int, Meta(ge=LEAST_VOCABULARY, le=8192), Setting("most tokens of its tokenizer")
+        int, Meta(ge=LEAST_VOCABULARY, le=8192), Setting("maximum tokens of its tokenizer")
     ] = 512
     """A step of 4 layers takes 58 ms with a vocabulary of 512 and 251 ms with 4,096, mostly for the logits."""
     rows: Annotated[int, Meta(ge=1, le=64), Setting("rows of a batch")] = 8

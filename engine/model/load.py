@@ -67,7 +67,7 @@ def explain(error: Exception, path: Path) -> LoadError:
         message, hint = f"The weights in {path} are damaged or cut short ({text}).", "Download them again."
     elif isinstance(error, TypeError | KeyError | AttributeError):
         lacks = f"{path}/config.json lacks something that mlx_lm needs for its model type"
-        message = f"{lacks}, or has it in another form ({text})."
+        message = f"{lacks}, or has it in a different form ({text})."
         hint = "Download it again; if it is whole, mlx_lm can't load this model."
     elif isinstance(error, ValueError):
         message = f"The weights in {path} don't fit its config.json, as mlx_lm reads it ({text})."
@@ -356,7 +356,7 @@ def _adapt(model: Any, path: Path) -> None:
         hint = "Check its base model."
         if isinstance(error, AttributeError | KeyError | TypeError):
             lacks = f"{path}/adapter_config.json lacks something that mlx_lm needs"
-            message = f"{lacks}, or has it in another form ({first_line(error)})."
+            message = f"{lacks}, or has it in a different form ({first_line(error)})."
             hint = "Give the directory that mlx_lm.lora wrote."
         raise LoadError(message, hint) from error
     model.eval()

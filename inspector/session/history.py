@@ -189,9 +189,9 @@ class History:
             case Change(after=Settings()) | PathChange(moved_for=Change(after=Settings())) if (
                 timeline.recorded
             ):
-                return f"Recorded: the settings were changed here, and no model samples with others. {live}"
+                return f"This is a recording: other settings need the model. {live}"
             case Change(after=DrawCount()) if timeline.recorded:
-                return f"Recorded: this was drawn here, and no model draws otherwise. {live}"
+                return f"This is a recording: another draw needs the model. {live}"
             case Change(after=Deleted(node=node)) if again and node in timeline.tree.branches:
                 if timeline.tree.branches.leads(node, timeline.tip):
                     other = f"Go to another branch first: {key_for('tree')}"

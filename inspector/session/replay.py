@@ -31,7 +31,7 @@ ROUNDING = 1e-4
 """Nats; differences in float32 from reading a path in different chunks than the recording's are smaller."""
 NOTICEABLE = 0.01
 """Nats; differences from different hardware or chunks are smaller."""
-BOUND = "You only watch here: whoever leads the session can do that"
+BOUND = "This screen only follows the session: do that where the session runs"
 _HIDDEN = (protocol.Loading, ModelFacts, protocol.Resampled, protocol.Restoring, Restored, protocol.Failure)
 """Records of the live engine that are kept from the screen, which shows the recording until the session is live."""
 _SHOWN_BY: dict[type, str] = {of: shown for state in STATES for of, (_, shown) in state.STOPS.items()}

@@ -397,7 +397,7 @@ def test_a_recording_that_is_followed_is_not_continued_live(tmp_path: Path) -> N
 
     async def test(rig: Rig) -> None:
         await rig.press("G")
-        assert "You only watch here" in rig.status
+        assert "only follows the session" in rig.status
         assert rig.engine.sent == []
 
     trace(tmp_path / "a.trace")
