@@ -118,6 +118,18 @@ def test_a_number_of_another_token_is_a_fault(monkeypatch: pytest.MonkeyPatch) -
     assert fault.signature == "WrongNumberError(candidates) in screen_numbers.py:place"
 
 
+def test_a_panel_that_is_painted_before_its_layout_is_painted_again() -> None:
+    """Random use found this: the text stayed unpainted where the panel of the beginning had been."""
+    told = Action("records", (1000,)), Action("records", (1000,)), Action("records", (60,))
+    keys = *(Action("key", (key,)) for key in ("space", "J")), Action("settle"), Action("key", ("escape",))
+    actions = Action("settle"), *told, *keys, Action("records", (100,)), Action("settle")
+    scenario = Scenario("lesson", "pocket", "a " * 400, True, 0.0, (80, 24), True, False, 974)
+    with sandbox() as folder, painting():
+        fault, done = play(host_in(folder, False), Script(20261402, scenario, actions))
+    assert fault is None, fault.detail
+    assert done == len(actions)
+
+
 def test_the_same_seed_draws_the_same_and_a_file_keeps_it(tmp_path: Path) -> None:
     first, second = (list(scripts(5, 900, KINDS)) for _ in range(2))
     assert first == second

@@ -611,7 +611,8 @@ class ScreenNumbers:
         """The last column is what was, or would be, drawn from; a row is known by what else stands in it."""
         lines, trial = self.lines(SamplerPanel), self._app.controller.timeline.trial
         at = next((n for n, line in enumerate(lines) if "model %" in columns(line, SAMPLER_CELLS)), None)
-        if at is None or lines[0].startswith("╭─ B "):  # those of the second model are no records of the session
+        # the second model's are no records of the session
+        if at is None or lines[0].startswith("╭─ B "):
             return
         tried = trial is not None and trial.settings != used
         final: Mapping[int, float] = {each.id: each.sampler_prob for each in choice.candidates}
