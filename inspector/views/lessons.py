@@ -904,7 +904,9 @@ def block_digits(text: str) -> list[str]:
     """A number in characters of three lines, its unit on the last of them."""
     number = text.rstrip(f"{ascii_letters} ")
     console = Console(file=StringIO(), width=COLUMNS, legacy_windows=False, color_system=None)
-    lines = console.render_lines(Digits(number), console.options.update(width=COLUMNS), pad=False)
+    lines = console.render_lines(
+        Digits(number.replace("−", "-")), console.options.update(width=COLUMNS), pad=False
+    )
     rows = ["".join(segment.text for segment in line).rstrip() for line in lines[:3]]
     return [*rows[:-1], rows[-1] + text.removeprefix(number)]
 
