@@ -443,7 +443,7 @@ class LessonActions(ToolActions):
             idle = f"Done. {key_for('lesson.go_on')} continues"
             self.host.answer(self._waits(key_for("lesson.help"), play) if asks else idle)
             return
-        if play.beat.hint and not self.hinted:
+        if self.hint and not self.hinted:
             self.hinted = True
             return
         self._open_view(play)
@@ -491,6 +491,11 @@ class LessonActions(ToolActions):
         return None if self.exploring or play is None or play.problem is not None else play.phase
 
     @property
+    def hint(self) -> str:
+        """The hint of the card; none in a recording, where the key itself does the task."""
+        return self.play.beat.hint if self.play is not None and not self._recorded else ""
+
+    @property
     def over(self) -> bool:
         """True if there is nothing but to leave, or to go past a problem."""
         problem = self.play is not None and self.play.problem is not None
@@ -535,7 +540,7 @@ LESSON_KEYS = ActionTable(
         Action("lesson.go_on", "Continue", "Continue, once the answer is shown.", worth=9, hint=_continues),
         Action("lesson.help", "Hint", "Show a hint; press it again to have the step done for you.", worth=6,
                hint=lambda own: "" if own.phase is not LessonPhase.ACTING else
-               "do it for me" if own.hinted or not own.play.beat.hint else "hint"),
+               "do it for me" if own.hinted or not own.hint else "hint"),
         Action("lesson.back", "Previous card", _BEATS, worth=2,
                hint=lambda own: "back" if own.play.beat_number and not (own.over or own.exploring) else ""),
         Action("lesson.on", "Next card", _BEATS, worth=3,
@@ -638,8 +643,8 @@ def _lines(own: LessonActions, play: LessonPlay) -> Iterator[Content]:
                     yield Content.styled(visible(play.stage.missed), "$text-warning")
             elif play.phase is LessonPhase.ACTING:
                 yield Content.styled("Wait a moment", "$ink-muted")
-            if own.hinted and play.beat.hint:
-                yield Content.styled(visible(play.beat.hint), "$ink-muted")
+            if own.hinted:
+                yield Content.styled(visible(own.hint), "$ink-muted")
 
 
 def _option(play: LessonPlay, place: int) -> Content:
