@@ -36,6 +36,8 @@ class Opening(Struct, frozen=True):
     """Continue live as soon as it is read, and append to its file."""
     own: LoadSettings | None = None
     """Settings that it was loaded with while it was live, until a moment ago: the engine that had it is gone."""
+    place: int | None = None
+    """Number of its entries that are shown at first; None for what `play` says."""
     load: dict[str, Any] = field(default_factory=dict)
     """Fields of the recorded `LoadSettings` that are replaced when it continues live."""
 
@@ -140,6 +142,8 @@ class Playback:
         player.speed = opening.speed
         if opening.play:
             player.play()
+        if opening.place is not None:
+            player.go(opening.place)
         client.note_running()
         self.host.say("")
 

@@ -133,6 +133,8 @@ class LessonActions(ToolActions):
         """True if the learner asked for the hint."""
         self._before: tuple[Settings, int, Prefill, int | None, int] | None = None
         """Settings, tip, prompt, selected slot and number of changes of the session as the lesson found it."""
+        self._opening: Opening | None = None
+        """The recording that was on show before that of the lesson, and its place; None for none."""
         self._asked = False
         """True if the last key was the first of two that leave."""
         self._progress = Progress()
@@ -181,10 +183,13 @@ class LessonActions(ToolActions):
             beat: From 0; None to continue a lesson that was left.
             course: Its place in the course that it is taken in; None for a lesson alone.
         """
+        before, self._opening, first = self._opening, None, not self.awake
         self.leave()
         self._wanted, self.course, self.awake = (listed, beat), course, True
         setup, playback = self.controller.setup, self.host.playback
-        if self._recorded and playback is not None:
+        if playback is not None and (replay := playback.replay) is not None:
+            place = None if replay.player.at_end else replay.player.position
+            self._opening = replace(replay.opening, play=False, place=place) if first else before
             if playback.path != listed.trace:
                 playback.open(Opening(checked(listed.trace), play=True))
         elif setup.load.model != listed.lesson.model:
@@ -231,6 +236,8 @@ class LessonActions(ToolActions):
         self._draw_borders(False)
         self.changed()
         self.host.answer(f"You left the lesson. {key_for('lessons')} lists all of them")
+        if self._recorded and self._opening is not None and self.host.playback is not None:
+            self.host.playback.open(self._opening)
         if self._recorded or self._before is None:
             return
         settings, tip, prompt, slot, changes = self._before
