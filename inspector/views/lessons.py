@@ -353,6 +353,9 @@ class LessonActions(ToolActions):
             return f"The lesson begins in a moment: {action.shown} works then"
         if (play := self.play) is None or self.exploring or play.problem is not None:
             return ""
+        if action.id == "go_live" and not self._recorded:
+            now = _situation(play, self.following).partition(". ")[0]
+            return f"The lesson is live already. {now}".rstrip()
         if play.phase is LessonPhase.ACTING and play.stage.left and action.id in MOVING:
             name = play.stage.left[0].name
             if action.id in TASKS.get(name, (name,)) and (not self._recorded or name in PLAYED):
