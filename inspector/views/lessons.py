@@ -68,8 +68,8 @@ SPOKEN_OF: Mapping[str, tuple[str, int]] = {
     "training": ("learned", 1),
 }
 """The function of lessons that says what a view shows, with the number of its arguments, by tool."""
-KEPT = (LessonPhase.PREPARING, LessonPhase.REVEALED, LessonPhase.ENDED)
-"""Phases at whose beginning the progress is saved: who leaves continues with the beat on show."""
+KEPT = (LessonPhase.PREPARING, LessonPhase.REVEALED)
+"""Phases at whose beginning a learner's progress is saved: who leaves continues with the beat on show."""
 UNTIL = (LessonPhase.PREPARING, LessonPhase.ASKING)
 """Phases before the prediction is locked."""
 TELLS = Needs.MODEL | Needs.DISTRIBUTION | Needs.ENGINE
@@ -262,7 +262,8 @@ class LessonActions(ToolActions):
             self.host.to_main()  # an open view would show what is to be predicted, and so would look-ahead
             if (ahead := self.host.panel(CandidatesPanel).ahead) is not None and ahead.on:
                 ahead.switch()
-        if play.phase in KEPT and not (self._present or self.presenting.on):
+        presented = self._present or self.presenting.on
+        if play.phase is LessonPhase.ENDED or (play.phase in KEPT and not presented):
             try:
                 self._progress.keep(play.lesson.id, play.progress)
             except PathError as error:  # no reason to stop teaching
@@ -712,10 +713,10 @@ PRESENTING_KEYS = ActionTable(
                worth=4, place=6),
         Action("presenting.blank", "Blank", "Blank the screen; again, or {stop}, to show it.", hint="blank", worth=3,
                place=5),
-        Action("presenting.jump", "Jump", "Jump to a card.", hint=lambda own: "jump" if own.play else "", worth=1,
+        Action("presenting.jump", "Jump", "Jump to a card.", hint=lambda own: "jump" if own.phase else "", worth=1,
                place=3),
         END_PRESENTING,
-        Action("lesson.explore", hint=lambda own: "explore" if own.play else "", worth=1, place=4),
+        Action("lesson.explore", hint=EXPLORE.hint, worth=1, place=4),
     ),
 )  # fmt: skip
 """The keys while something is presented, which come before all others; the owner is the `LessonActions`."""
