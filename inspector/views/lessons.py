@@ -541,9 +541,10 @@ def _predicts(place: int) -> Action:
 
 
 PREDICTS = tuple(map(_predicts, range(MOST_OPTIONS)))
+
 EXPLORE = Action("lesson.explore", "Explore", "Explore freely, and come back; after a lesson, list all lessons.",
-                 worth=5, hint=lambda own: "back to the lesson" if own.exploring else "lessons" if own.over else
-                 "explore")  # fmt: skip
+                 worth=5, hint=lambda own: "" if own.play is None else "back to the lesson" if own.exploring else
+                 "lessons" if own.over else "explore")  # fmt: skip
 LESSON_KEYS = ActionTable(
     "In a lesson",
     (
