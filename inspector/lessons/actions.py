@@ -101,7 +101,8 @@ class LessonAction(Struct, frozen=True):
         try:
             return self.verb.commands(self.given, controller)
         except LookupError as error:
-            raise LessonError(self.line, f"{self}: {error.args[0]}.", rule="action") from error
+            hint = "Change the action, or let the card begin where it is possible."
+            raise LessonError(self.line, f"{self}: {error.args[0]}.", hint, "action") from error
 
     def done(self, controller: Controller, before: Before) -> bool:
         """True if it was done since."""
@@ -154,12 +155,12 @@ def _number(kind: Callable[[str], Number], text: str) -> Number:
         return kind(text)
     except ValueError:
         what = "a whole number" if kind is int else "a number"
-        raise ValueError(f"{text or 'Nothing'} is not {what}") from None
+        raise ValueError(f"{text} is not {what}" if text else f"It needs {what}") from None
 
 
 def _some(given: str) -> None:
     if not given.strip():
-        raise ValueError("It names nothing")
+        raise ValueError("It needs a text")
 
 
 def _times(given: str) -> int:
@@ -321,7 +322,7 @@ def _grammar(given: str) -> Grammar | None:
         return Grammar(*found)
     known = next((each for each in KINDS if each == kind), None)
     if known is None:
-        raise ValueError(f"{kind or 'Nothing'} is not a kind of grammar; there are {', '.join(KINDS)}")
+        raise ValueError(f"“{kind}” is not a kind of grammar; there are {', '.join(KINDS)}")
     try:
         check(made := Grammar(known, text))
     except SettingsError as error:
@@ -757,5 +758,5 @@ def action(source: str, line: int) -> LessonAction:
         VERBS[name].check(given)
     except ValueError as error:
         message = f"{source}: {str(error).rstrip('.')}."
-        raise LessonError(line, message, f"It is written {VERBS[name].usage}.", "action") from error
+        raise LessonError(line, message, f"Example: {VERBS[name].usage}", "action") from error
     return LessonAction(name, given, line)
