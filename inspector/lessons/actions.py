@@ -7,7 +7,7 @@ with which a learner does it, and the records that show that it was done.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -101,7 +101,8 @@ class LessonAction(Struct, frozen=True):
         try:
             return self.verb.commands(self.given, controller)
         except LookupError as error:
-            raise LessonError(self.line, f"{self}: {error.args[0]}.", rule="action") from error
+            hint = "Change the action, or let the card begin where it is possible."
+            raise LessonError(self.line, f"{self}: {error.args[0]}.", hint, "action") from error
 
     def done(self, controller: Controller, before: Before) -> bool:
         """True if the action was done since `before`."""
@@ -154,12 +155,12 @@ def _number(kind: Callable[[str], Number], text: str) -> Number:
         return kind(text)
     except ValueError:
         what = "a whole number" if kind is int else "a number"
-        raise ValueError(f"{text or 'Nothing'} is not {what}") from None
+        raise ValueError(f"{text} is not {what}" if text else f"It needs {what}") from None
 
 
 def _some(given: str) -> None:
     if not given.strip():
-        raise ValueError("It names nothing")
+        raise ValueError("It needs a text")
 
 
 def _times(given: str) -> int:
@@ -272,14 +273,23 @@ def _holds(given: str, controller: Controller, before: Before) -> bool:
     return controller.queries.in_force == replace(before.settings, **settings_given(given))
 
 
-def _other_settings(given: str, controller: Controller, before: Before) -> str:
+def _other_settings(wanted: Mapping[str, object], controller: Controller, before: Before) -> str:
     """The sentence for settings that were changed, but not to those that the card asks for."""
-    in_force, wanted = controller.queries.in_force, replace(before.settings, **settings_given(given))
+    in_force = controller.queries.in_force
     if in_force == before.settings:
         return ""
-    name, (now, asked) = next(iter(differences(in_force, wanted).items()))
-    label, form = BY_NAME[name].label, BY_NAME[name].format
-    return f"Set {label} to {form(asked) or 'nothing'}, too: it is {form(now) or 'not set'}."
+    differs = differences(in_force, replace(before.settings, **wanted))
+    name, (now, asked) = next(iter(differs.items()))
+    label, key = (BY_NAME[name].label, "sampling") if name in BY_NAME else ("the grammar", "grammar")
+    if (found := _setting_text(name, now)) == (expected := _setting_text(name, asked)):
+        return OTHER  # they differ in what a summary leaves out
+    return f"Now {label} is {found} instead of {expected}. Press {key_for(key)} to change that."
+
+
+def _setting_text(name: str, value: Any) -> str:
+    if isinstance(value, Grammar):
+        return value.summary
+    return (BY_NAME[name].format(value) if name in BY_NAME else "") or "not set"
 
 
 def _set_keys(given: str) -> str:
@@ -312,7 +322,7 @@ def _grammar(given: str) -> Grammar | None:
         return Grammar(*found)
     known = next((each for each in KINDS if each == kind), None)
     if known is None:
-        raise ValueError(f"{kind or 'Nothing'} is not a kind of grammar; there are {', '.join(KINDS)}")
+        raise ValueError(f"“{kind}” is not a kind of grammar; there are {', '.join(KINDS)}")
     try:
         check(made := Grammar(known, text))
     except SettingsError as error:
@@ -645,13 +655,13 @@ VERBS: dict[str, Verb] = {
         lambda given: _plural(_times(given), key_for("reroll"), key_for("reroll")), _times,
     ),
     "set": Verb("set temp=1.5", "Change the sampler's settings.", _configured, _holds, _set_keys, settings_given,
-                missed=_other_settings),
+                missed=lambda given, on, before: _other_settings(settings_given(given), on, before)),
     "grammar": Verb(
         "grammar regex [0-9]+", "Make the text match a grammar: its kind and text, `example JSON`, or `off`.",
         lambda given, on: [protocol.Configure(replace(on.setup.settings, grammar=_grammar(given)))],
         lambda given, on, before: on.queries.in_force == replace(before.settings, grammar=_grammar(given)),
         _grammar_keys, _grammar, opens="grammar",
-        missed=lambda given, on, before: OTHER if on.queries.in_force != before.settings else "",
+        missed=lambda given, on, before: _other_settings({"grammar": _grammar(given)}, on, before),
     ),
     "prompt": Verb(
         "prompt Tom was sad.", "Read another prompt, as raw text.",
@@ -748,5 +758,5 @@ def action(source: str, line: int) -> LessonAction:
         VERBS[name].check(given)
     except ValueError as error:
         message = f"{source}: {str(error).rstrip('.')}."
-        raise LessonError(line, message, f"It is written {VERBS[name].usage}.", "action") from error
+        raise LessonError(line, message, f"Example: {VERBS[name].usage}", "action") from error
     return LessonAction(name, given, line)

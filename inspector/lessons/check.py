@@ -19,6 +19,7 @@ from inspector.lessons.quantities import FUNCTIONS
 from inspector.lessons.reading import draft
 from inspector.lessons.rules import before, static, tokens, too_long
 from inspector.lessons.values import Value, near_draw
+from inspector.scales import counted
 
 OWN_DTYPES = ("file", "float32")
 """The types that the program may choose by itself for a model."""
@@ -174,7 +175,7 @@ class _Walk:
         self._refuse_failure(beat)
         if play.problem is None and self._idle:
             action = play.stage.left[0]
-            hint = "Let the card begin where it does change something."
+            hint = "Let the card begin where it changes something."
             raise LessonError(action.line, f"The action {action} changed nothing.", hint, "ends")
 
     @property
@@ -257,7 +258,9 @@ class _Walk:
         slot = beat.slot(timeline)
         line = beat.why[0].line if beat.why else beat.line
         if beat.look != "next" and slot is None:
-            hint = f"The completion has {len(timeline.completion)} tokens."
+            hint = (
+                f"The completion has {counted(len(timeline.completion), 'token')}: name one of them, or next."
+            )
             self._found.faults.add(line, f"There is no {beat.look} to look at.", hint, "look")
         spoken = [(each, about) for text in beat.why for each in text.expressions for about in tokens(each)]
         if spoken and slot not in {self._slot(about) for _, about in spoken}:

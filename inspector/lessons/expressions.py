@@ -29,6 +29,7 @@ LONGEST, DEEPEST = 200, 12
 """Most characters of an expression, and levels of its tree: Python's parser crashes on very deep ones."""
 MOST_VALUES = 40
 """The most expressions in one text."""
+OTHER_VALUE = "Ask for another value, or change what the card does before it."
 
 
 class Subject(Struct, frozen=True):
@@ -107,7 +108,7 @@ class Expression(Struct, frozen=True):
         try:
             return Subject(kind, function.call(scope, *arguments, **named))
         except TypeError as error:
-            hint = f"It is written {function.usage}."
+            hint = f"Example: {function.usage}"
             raise self._wrong(f"{name} doesn't take these arguments.", hint) from error
         except SettingsError as error:
             raise self._wrong(error.message, error.hint, "setting") from error
@@ -156,7 +157,7 @@ class Expression(Struct, frozen=True):
             raise self._wrong(f"{self.source} computes with {value.written()}, which is not a number.")
         return value.number
 
-    def _wrong(self, message: str, hint: str = "", rule: str = "quantity") -> LessonError:
+    def _wrong(self, message: str, hint: str = OTHER_VALUE, rule: str = "quantity") -> LessonError:
         return LessonError(self.line, message, hint, rule)
 
 

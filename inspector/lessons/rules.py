@@ -133,7 +133,7 @@ class _Names:
             signature.bind(None, *node.args, **named)
         except TypeError as error:
             raise LessonError(within.line, f"{name} doesn't take these arguments.",
-                              f"It is written {function.usage}.", "argument") from error  # fmt: skip
+                              f"Example: {function.usage}", "argument") from error  # fmt: skip
         free = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
         _check_tried({key: value for key, value in named.items() if free and key not in signature.parameters},
                      within.line)  # fmt: skip

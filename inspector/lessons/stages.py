@@ -343,7 +343,7 @@ class RecordedStage:
         elif not self._player.file.reading:
             line, self._wanted = self._lesson.beats[beat].line, None
             raise LessonError(line, "The recording was made with another version of this lesson.",
-                              "Record it anew: inspector lesson record FILE.", "recording")  # fmt: skip
+                              "Record it again: inspector lesson record FILE.", "recording")  # fmt: skip
 
     @property
     def left(self) -> tuple[LessonAction, ...]:

@@ -68,12 +68,12 @@ class Value(Struct, frozen=True):
         if self.unit == "draw" and form in _DIGITS:
             return cut(float(self.raw), _DIGITS[form])
         if form:
-            return FORMS[form](self.number if self.number is not None else 0.0)
+            return FORMS[form](self.number if self.number is not None else 0.0).replace("-", "−")
         if isinstance(self.raw, bool):
             return "yes" if self.raw else "no"
         if isinstance(self.raw, str):
             return f"“{self.label or token_label(self.raw)}”" if self.unit == "token" else visible(self.raw)
-        return _WRITTEN[self.unit](self.raw)
+        return _WRITTEN[self.unit](self.raw).replace("-", "−")
 
 
 def _number(value: float) -> str:

@@ -83,8 +83,8 @@ class NarrationCard(VerticalScroll, can_focus=False):
         yield self._body
 
     def on_mount(self) -> None:
-        """Create the clock's timer, paused, and update the hints after each change of the height."""
-        for height in ("virtual_size", "show_vertical_scrollbar"):
+        """Create the clock's timer, paused, and update the hints after each change of the height and each scroll."""
+        for height in ("virtual_size", "show_vertical_scrollbar", "scroll_y"):
             self.watch(self, height, self._height_changed, init=False)
         self._timer = self.set_interval(1.0, self._show_time, pause=True)
 
@@ -124,10 +124,12 @@ class NarrationCard(VerticalScroll, can_focus=False):
 
     def _show_hints(self) -> None:
         hints = self._told.hints if self._told is not None else ()
-        # a presenter may take that key
-        taken = {each.names[0] for hint in hints for each in hint.actions if each.names}
-        more = (MORE,) if self.overflows and MORE.actions[0].names[0] not in taken else ()
-        self.border_subtitle = line((*more, *hints), max(10, self.app.size.width - 6))
+        others = tuple(each for each in hints if MORE.actions[0].names[0] not in each.actions[0].names)
+        # a presenter's key scrolls down to the last line only
+        last = others != hints and self.scroll_offset.y >= self.max_scroll_y
+        if self.overflows and not last:
+            hints = (MORE, *others)
+        self.border_subtitle = line(hints, max(10, self.app.size.width - 6))
 
 
 class CaptionLine(Static):

@@ -36,6 +36,8 @@ class Opening(Struct, frozen=True):
     """True to continue live as soon as it is read, and append to its file."""
     own: LoadSettings | None = None
     """If it is this program's session and its engine has died: the settings that the model was loaded with."""
+    place: int | None = None
+    """Number of entries that are shown at first; None for what `play` says."""
     load: dict[str, Any] = field(default_factory=dict)
     """Fields to replace in the recorded `LoadSettings` when it continues live."""
 
@@ -140,6 +142,8 @@ class Playback:
         player.speed = opening.speed
         if opening.play:
             player.play()
+        if opening.place is not None:
+            player.go(opening.place)
         client.note_running()
         self.host.say("")
 

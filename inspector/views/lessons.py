@@ -68,7 +68,7 @@ SPOKEN_OF: Mapping[str, tuple[str, int]] = {
     "training": ("learned", 1),
 }
 """By tool, the function of lessons with arguments that select what the view shows, and the number of these."""
-KEPT = (LessonPhase.PREPARING, LessonPhase.REVEALED, LessonPhase.ENDED)
+KEPT = (LessonPhase.PREPARING, LessonPhase.REVEALED)
 """Phases that save the progress when they begin: a learner who leaves continues with the current beat."""
 UNTIL = (LessonPhase.PREPARING, LessonPhase.ASKING)
 """Phases before the prediction is made."""
@@ -133,6 +133,8 @@ class LessonActions(ToolActions):
         """True if the learner asked for the hint."""
         self._before: tuple[Settings, int, Prefill, int | None, int] | None = None
         """Settings, tip, prompt, selected slot and number of changes of the session as the lesson found it."""
+        self._opening: Opening | None = None
+        """The recording that was on show before that of the lesson, and its place; None for none."""
         self._asked = False
         """True if the last key was the first of two that leave."""
         self._progress = Progress()
@@ -181,10 +183,13 @@ class LessonActions(ToolActions):
             beat: The beat to begin with, from 0; None to continue a lesson that was left.
             course: Its place in the course in which it is taken; None for a lesson alone.
         """
+        before, self._opening, first = self._opening, None, not self.awake
         self.leave()
         self._wanted, self.course, self.awake = (listed, beat), course, True
         setup, playback = self.controller.setup, self.host.playback
-        if self._recorded and playback is not None:
+        if playback is not None and (replay := playback.replay) is not None:
+            place = None if replay.player.at_end else replay.player.position
+            self._opening = replace(replay.opening, play=False, place=place) if first else before
             if playback.path != listed.trace:
                 playback.open(Opening(checked(listed.trace), play=True))
         elif setup.load.model != listed.lesson.model:
@@ -231,6 +236,8 @@ class LessonActions(ToolActions):
         self._draw_borders(False)
         self.changed()
         self.host.answer(f"You left the lesson. {key_for('lessons')} lists all of them")
+        if self._recorded and self._opening is not None and self.host.playback is not None:
+            self.host.playback.open(self._opening)
         if self._recorded or self._before is None:
             return
         settings, tip, prompt, slot, changes = self._before
@@ -255,7 +262,8 @@ class LessonActions(ToolActions):
             self.host.to_main()  # an open view would show what is to be predicted, and so would look-ahead
             if (ahead := self.host.panel(CandidatesPanel).ahead) is not None and ahead.on:
                 ahead.switch()
-        if play.phase in KEPT and not (self._present or self.presenting.on):
+        presented = self._present or self.presenting.on
+        if play.phase is LessonPhase.ENDED or (play.phase in KEPT and not presented):
             try:
                 self._progress.keep(play.lesson.id, play.progress)
             except PathError as error:  # no reason to stop teaching
@@ -349,6 +357,9 @@ class LessonActions(ToolActions):
             return f"The lesson begins in a moment: {action.shown} works then"
         if (play := self.play) is None or self.exploring or play.problem is not None:
             return ""
+        if action.id == "go_live" and not self._recorded:
+            now = _situation(play, self.following).partition(". ")[0]
+            return f"The lesson is live already. {now}".rstrip()
         if play.phase is LessonPhase.ACTING and play.stage.left and action.id in MOVING:
             name = play.stage.left[0].name
             if action.id in TASKS.get(name, (name,)) and (not self._recorded or name in PLAYED):
@@ -446,7 +457,7 @@ class LessonActions(ToolActions):
             idle = f"Done. {key_for('lesson.go_on')} continues"
             self.host.answer(self._waits(key_for("lesson.help"), play) if asks else idle)
             return
-        if play.beat.hint and not self.hinted:
+        if self.hint and not self.hinted:
             self.hinted = True
             return
         self._open_view(play)
@@ -494,6 +505,11 @@ class LessonActions(ToolActions):
         return None if self.exploring or play is None or play.problem is not None else play.phase
 
     @property
+    def hint(self) -> str:
+        """The hint of the card; none in a recording, where the key itself does the task."""
+        return self.play.beat.hint if self.play is not None and not self._recorded else ""
+
+    @property
     def over(self) -> bool:
         """True if the lesson has ended, or can't continue with this card."""
         problem = self.play is not None and self.play.problem is not None
@@ -528,9 +544,10 @@ def _predicts(place: int) -> Action:
 
 
 PREDICTS = tuple(map(_predicts, range(MOST_OPTIONS)))
+
 EXPLORE = Action("lesson.explore", "Explore", "Explore freely, and come back; after a lesson, list all lessons.",
-                 worth=5, hint=lambda own: "back to the lesson" if own.exploring else "lessons" if own.over else
-                 "explore")  # fmt: skip
+                 worth=5, hint=lambda own: "" if own.play is None else "back to the lesson" if own.exploring else
+                 "lessons" if own.over else "explore")  # fmt: skip
 LESSON_KEYS = ActionTable(
     "In a lesson",
     (
@@ -538,7 +555,7 @@ LESSON_KEYS = ActionTable(
         Action("lesson.go_on", "Continue", "Continue, once the answer is shown.", worth=9, hint=_continues),
         Action("lesson.help", "Hint", "Show a hint; press it again to have the step done for you.", worth=6,
                hint=lambda own: "" if own.phase is not LessonPhase.ACTING else
-               "do it for me" if own.hinted or not own.play.beat.hint else "hint"),
+               "do it for me" if own.hinted or not own.hint else "hint"),
         Action("lesson.back", "Previous card", _BEATS, worth=2,
                hint=lambda own: "back" if own.play.beat_number and not (own.over or own.exploring) else ""),
         Action("lesson.on", "Next card", _BEATS, worth=3,
@@ -641,8 +658,8 @@ def _lines(own: LessonActions, play: LessonPlay) -> Iterator[Content]:
                     yield Content.styled(visible(play.stage.missed), "$text-warning")
             elif play.phase is LessonPhase.ACTING:
                 yield Content.styled("Wait a moment", "$ink-muted")
-            if own.hinted and play.beat.hint:
-                yield Content.styled(visible(play.beat.hint), "$ink-muted")
+            if own.hinted:
+                yield Content.styled(visible(own.hint), "$ink-muted")
 
 
 def _option(play: LessonPlay, place: int) -> Content:
@@ -700,10 +717,10 @@ PRESENTING_KEYS = ActionTable(
                worth=4, place=6),
         Action("presenting.blank", "Blank", "Blank the screen; again, or {stop}, to show it.", hint="blank", worth=3,
                place=5),
-        Action("presenting.jump", "Jump", "Jump to a card.", hint=lambda own: "jump" if own.play else "", worth=1,
+        Action("presenting.jump", "Jump", "Jump to a card.", hint=lambda own: "jump" if own.phase else "", worth=1,
                place=3),
         END_PRESENTING,
-        Action("lesson.explore", hint=lambda own: "explore" if own.play else "", worth=1, place=4),
+        Action("lesson.explore", hint=EXPLORE.hint, worth=1, place=4),
     ),
 )  # fmt: skip
 """The keys while something is presented, which come before all others; the owner is the `LessonActions`."""
@@ -907,7 +924,9 @@ def block_digits(text: str) -> list[str]:
     """A number in characters of three lines, its unit on the last of them."""
     number = text.rstrip(f"{ascii_letters} ")
     console = Console(file=StringIO(), width=COLUMNS, legacy_windows=False, color_system=None)
-    lines = console.render_lines(Digits(number), console.options.update(width=COLUMNS), pad=False)
+    lines = console.render_lines(
+        Digits(number.replace("−", "-")), console.options.update(width=COLUMNS), pad=False
+    )
     rows = ["".join(segment.text for segment in line).rstrip() for line in lines[:3]]
     return [*rows[:-1], rows[-1] + text.removeprefix(number)]
 

@@ -117,6 +117,8 @@ class RecordingActions(ToolActions):
         if path == playback.recorder.path:
             self.host.answer("That is the session that is open now")
         else:
+            if self.host.narrator is not None:
+                self.host.narrator.leave()
             self.host.to_main()
             playback.open(Opening(path))
 

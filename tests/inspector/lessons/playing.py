@@ -98,7 +98,7 @@ class LearnerKeys:
         elif self.recorded or action.name not in ("choose", "race"):
             key = key_for("lesson.help")
             await self.until(lambda: any(f"{key} {word}" in self.text() for word in ("hint", "do it for me")))
-            await self.press(*(["h", "h"] if self.play.beat.hint else ["h"]))
+            await self.press(*(["h", "h"] if self.actions.hint else ["h"]))
         elif action.name == "choose":
             await self._choose(action.given)
         else:

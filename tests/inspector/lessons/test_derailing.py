@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from textual.widgets._toast import ToastRack
 
+from engine.grammar_settings import Grammar
 from engine.protocol import Command, Prefill, Race, TakeStep
 from engine.settings import LoadSettings
 from inspector.lessons import kinds
@@ -16,6 +18,7 @@ from inspector.lessons.lesson import LessonPhase
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.text import BORDERS, TextPanel
 from inspector.main.tool import CandidateChosen
+from inspector.views.recordings import RecordingActions
 from tests.inspector.lessons.playing import LearnerKeys
 from tests.inspector.outside import outside
 
@@ -30,7 +33,7 @@ async def test_a_card_has_its_values_however_it_was_gone_to(learner: LearnerKeys
         for key in keys:
             await learner.press(key)
             await learner.phase(LessonPhase.ASKING)
-        assert "a text with logprob -5.60" in learner.told
+        assert "a text with logprob −5.60" in learner.told
         assert "Predict" in learner.app.main.status.left
 
 
@@ -168,15 +171,96 @@ async def test_a_setting_that_the_card_did_not_ask_for_is_named(learner: Learner
     await learner.press("2")
     await learner.phase(LessonPhase.ACTING)
     setup.configure(replace(asked, presence_penalty=2.0, temp=1.0))
-    await learner.until(lambda: "Set temperature to 0, too: it is 1." in learner.told)
+    await learner.until(lambda: "Now temperature is 1 instead of 0. Press s to change that." in learner.told)
     assert learner.play.phase is LessonPhase.ACTING
     setup.configure(asked)
-    await learner.until(lambda: "Set temperature" not in learner.told)
+    await learner.until(lambda: "Now temperature" not in learner.told)
     setup.configure(replace(asked, presence_penalty=2.0, temp=1.0))
-    await learner.until(lambda: "Set temperature" in learner.told)
+    await learner.until(lambda: "Now temperature" in learner.told)
     await learner.press("h", "h")  # the hint, then all of it
     await learner.phase(LessonPhase.REVEALED)
     assert setup.settings == replace(asked, presence_penalty=2.0)
+
+
+@pytest.mark.lesson(listed=find("grammar"))
+async def test_a_grammar_that_the_card_did_not_ask_for_is_named(learner: LearnerKeys) -> None:
+    setup = learner.app.controller.setup
+    await learner.press("2")
+    await learner.phase(LessonPhase.ACTING)
+    setup.configure(replace(setup.settings, grammar=Grammar("regex", "(yes|no)")))
+    told = "Now the grammar is regex (yes|no) instead of regex ␣(yes|no). Press J to change that."
+    await learner.until(lambda: told in learner.told)
+    setup.configure(replace(setup.settings, grammar=Grammar("regex", " (yes|no)", begin=3)))
+    await learner.until(lambda: "That was not what the line above asks for" in learner.told)
+    assert learner.play.phase is LessonPhase.ACTING
+
+
+@pytest.mark.lesson(size=(120, 40))
+async def test_a_notice_leaves_the_card_in_sight(learner: LearnerKeys) -> None:
+    await learner.app.main.mount(ToastRack())  # tests have none otherwise
+    learner.app.announce("It failed.\nTry again.", "The settings failed", "error")
+    await learner.until(lambda: "It failed." in learner.text())
+    assert "Which token does it fall on?" in learner.text()
+    assert "Lay all probabilities" in learner.text()
+
+
+@pytest.mark.lesson(listed=find("one-loop"), size=(80, 24), beat=4)
+async def test_the_token_that_a_card_asks_for_is_in_sight(learner: LearnerKeys) -> None:
+    """With the hint, too, which takes a line of the panels."""
+    await learner.press("2")
+    await learner.phase(LessonPhase.ACTING)
+    await learner.press("backspace", "backspace", "backspace", "h")
+    await learner.until(lambda: "↓ until boy is highlighted" in learner.text())
+    await learner.until(lambda: learner.actions.hinted and "␣boy  " in learner.text())
+
+
+@pytest.mark.lesson(listed=find("repetition"), recorded=True, beat=1)
+async def test_the_first_press_of_the_key_for_help_plays_a_recording_on(learner: LearnerKeys) -> None:
+    """The hint speaks of keys that do nothing in a recording."""
+    assert learner.play.beat.hint
+    await learner.press("1")
+    await learner.phase(LessonPhase.ACTING)
+    assert "h do it for me" in learner.text()
+    await learner.press("h")
+    await learner.phase(LessonPhase.REVEALED)
+
+
+@pytest.mark.lesson(recorded=True)
+async def test_a_lesson_begun_from_a_recording_returns_to_its_place(learner: LearnerKeys) -> None:
+    playback = learner.app.playback
+    await learner.press("escape", "escape")
+    assert learner.actions.play is None
+    player = playback.player
+    assert player is not None
+    await learner.until(lambda: player.settled)
+    await learner.press("space", "space")
+    await learner.until(lambda: player.settled)
+    path, place = playback.path, player.position
+    assert 0 < place < len(player.file.entries)
+    for name in ("one-loop", "pieces"):  # from one to the next
+        learner.actions.begin(find(name))
+        await learner.phase(LessonPhase.ASKING)
+        assert playback.path == find(name).trace
+    await learner.press("escape", "escape")
+    await learner.until(lambda: playback.player is not None and playback.player.settled)
+    assert playback.player is not None
+    assert (playback.path, playback.player.position) == (path, place)
+
+
+async def test_a_saved_session_that_is_opened_ends_the_lesson(learner: LearnerKeys) -> None:
+    other, opens = find("pieces").trace, learner.app.main.own("recordings")
+    assert isinstance(opens, RecordingActions)
+    opens._show(other)
+    await learner.until(lambda: learner.app.playback.path == other)
+    assert learner.actions.play is None
+
+
+async def test_a_lesson_that_is_live_says_what_to_press_instead_of_the_key_that_continues_live(
+    learner: LearnerKeys,
+) -> None:
+    await learner.press("G")
+    told = "The lesson is live already. Predict: press 1-3"
+    await learner.until(lambda: learner.app.main.status.answer == told)
 
 
 @pytest.mark.lesson(listed=find("pieces"))

@@ -220,9 +220,10 @@ async def test_several_heads_are_off_together_where_the_card_speaks_of_them(lear
     assert view.together == {}
 
 
-@pytest.mark.lesson(listed=find("learning"), size=(80, 24), beat=2)
+@pytest.mark.lesson(listed=find("learning"), size=(80, 24), beat=1)
 async def test_an_open_view_of_training_goes_to_the_step_of_the_next_card(learner: LearnerKeys) -> None:
-    for step in ("step 200 of 4,000", "step 4,000 of 4,000"):
+    """The last step is for the last card, whose answer it shows."""
+    for step in ("step 100 of 4,000", "step 200 of 4,000", "step 200 of 4,000"):
         await learner.press("1")
         await learner.phase(LessonPhase.ACTING)
         await learner.press("6", "l")  # the tab shows the training as it was left

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inspector.keys import key_for
-from inspector.lessons.catalogue import Progress, find, shipped
+from inspector.lessons.catalogue import LessonProgress, Progress, find, shipped
 from inspector.lessons.lesson import LessonPhase
 from inspector.main.dialogs.help import HelpDialog, KeysPage
 from inspector.main.narration import NarrationCard
@@ -61,7 +61,7 @@ async def test_a_class_is_taken_through_a_lesson(learner: LearnerKeys) -> None:
         await learner.until(lambda number=number: learner._left(number))  # type: ignore[misc]
     assert learner.play.phase is LessonPhase.ENDED
     assert "predictions" not in learner.told, "the presenter made none"
-    assert not Progress().read(), "a class is not the presenter's own learning"
+    assert Progress().read() == {LESSON.lesson.id: LessonProgress(done=True)}, "the class predicted"
     assert "pgdn end" in learner.text()
     await learner.press("pagedown")
     assert learner.actions.play is None
@@ -75,6 +75,7 @@ async def test_a_card_has_one_panel_however_the_screen_was_explored(learner: Lea
     assert "1/6 · A number picks · 0:0" in learner.text(), "the time has its place"
     await learner.press("S", "1", "tab", "tab", "escape")
     assert not arrangement.enlarged
+    assert "S back to the lesson" in learner.text()
     await learner.press("S")
     assert arrangement.enlarged
 
@@ -90,10 +91,12 @@ async def test_the_notes_of_a_card_without_room_for_them_are_read_with_the_key_t
     await learner.until(lambda: learner.app.main.query_one(NarrationCard).overflows)
     pages = 0
     while "machine." not in learner.text():
+        await learner.until(lambda: "pgdn more" in learner.text())
         await learner.press("pagedown")
         pages += 1
     assert 1 <= pages <= 2
     assert learner.play.beat_number == 0
+    await learner.until(lambda: "pgdn next" in learner.text())
     await learner.press("pagedown")
     await learner.until(lambda: learner.play.beat_number == 1)
 
