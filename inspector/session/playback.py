@@ -35,7 +35,7 @@ class Opening(Struct, frozen=True):
     live: bool = False
     """True to continue live as soon as it is read, and append to its file."""
     own: LoadSettings | None = None
-    """If it is this program's session and its engine has died: the settings that the model was loaded with."""
+    """The settings that the model was loaded with, if the session was live here until now and its engine is gone."""
     place: int | None = None
     """Number of entries that are shown at first; None for what `play` says."""
     load: dict[str, Any] = field(default_factory=dict)
