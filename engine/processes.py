@@ -52,7 +52,7 @@ def limited(function: str, given: Mapping[str, Any], nbytes: int, seconds: int) 
 
 
 def answer() -> None:
-    """In the child: read the call from standard input and write its result to standard output."""
+    """Read the call (in the child process) from standard input and write its result to standard output."""
     asked = json.load(sys.stdin)
     sys.path[:] = asked["path"]
     module, _, name = asked["function"].partition(":")

@@ -241,7 +241,7 @@ class Answer(_Result[Read]):
 
 
 class Sampler(_Result[protocol.Explained]):
-    """How the sampler picks the next token, stage by stage.
+    """The sampler's way to the next token, stage by stage.
 
     `record` has each candidate after each stage (`engine.protocol.Explained`).
     """

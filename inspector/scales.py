@@ -237,7 +237,7 @@ def _entropy(token: TokenRecord) -> float | None:
 
 
 def left_over(shares: Iterable[float]) -> float:
-    """What is missing from the sum of some shares to 1."""
+    """The difference between 1 and the sum of some shares."""
     return max(0.0, 1 - math.fsum(shares))
 
 

@@ -47,15 +47,15 @@ class Snapshot(Struct, frozen=True):
     elsewhere: int = 0
     """Bytes that other processes keep in memory for this snapshot."""
     start: int = 0
-    """For a plain cache, number of tokens before the first saved column. The copies have shape (1, heads, tokens, ...),
+    """Number of tokens (plain caches) before the first saved column. The copies have shape (1, heads, tokens, ...),
     keys first."""
     ring: tuple[int, int] | None = None
-    """For a rotating cache, its offset and mlx_lm's next write position. The copies are keys and values of the complete
+    """Offset of a rotating cache, and mlx_lm's next write position. The copies are keys and values of the complete
     ring or of one column."""
     column: int | None = None
     """Index of that column, which the next token overwrites; None for a complete ring."""
     parts: tuple[Snapshot, ...] = ()
-    """For a composite cache, the snapshots of the inner caches; this snapshot lists their arrays, too."""
+    """Snapshots of the inner caches of a composite cache; this snapshot lists their arrays, too."""
 
     @property
     def nbytes(self) -> int:

@@ -365,7 +365,7 @@ class KV:
         return tuple(kind_of(cache).name for cache in self.caches)
 
     def quantizable(self) -> tuple[tuple[CacheKind, bool], ...]:
-        """For each cache its kind, and True if mlx_lm can quantize it."""
+        """The kind of each cache, and True if mlx_lm can quantize it."""
         return tuple((kind.name, kind.quantizable) for kind in map(kind_of, self.caches))
 
     def quantized(self) -> tuple[bool, ...]:

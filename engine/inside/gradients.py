@@ -303,8 +303,8 @@ def _by_held_indices(array: mx.array, indices: mx.array, axis: int | None = None
 
 @contextmanager
 def _embedded_as(module: Any, rows: mx.array) -> Iterator[None]:
-    """In this block, the token embedding's first call returns a copy of these rows; gemma3, gpt2 and others change its
-    result in place."""
+    """A block in which the token embedding's first call returns a copy of these rows; gemma3, gpt2 and others change
+    its result in place."""
     given = [rows]
 
     def give(original: Any, table: Any, args: Any, kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How a layer adds its parts to the residual stream, and the activation of its MLP, found from one forward pass.
+"""The way a layer adds its parts to the residual stream, and the activation of its MLP, found from one forward pass.
 
 Each family defines both only in its code. Here they are found from the arrays: a part that reads the residual stream
 was given that very array, and sums and activations are computed again and compared.

@@ -66,7 +66,7 @@ class PlainTokenizer:
     """
 
     _chat_template: None = None
-    """In mlx_lm, its own renderer for some families' prompts."""
+    """The renderer of mlx_lm's own for some families' prompts."""
 
     def __init__(self, backend: Tokenizer, config: Mapping[str, Any], eos_ids: Sequence[int] = ()) -> None:
         from mlx_lm.tokenizer_utils import _infer_thinking

@@ -191,7 +191,7 @@ class LockstepRead(Record, frozen=True):
     """Time of the first model's forward passes for these spans."""
     other_ms: Finite
     ahead: LockstepSpan | None = None
-    """In the last record of a path, both distributions after its last token; otherwise None."""
+    """Both distributions after the path's last token, in the last record of the path; otherwise None."""
     other_pick: Count | None = None
     """Id of the token that the sampler picks from the second distribution in `ahead`, with the same settings and draw;
     None if the tokenizers differ."""
@@ -203,7 +203,7 @@ class LockstepEnded(Record, frozen=True):
     window: Count
     """Maximum number of the first model's tokens in a window; 0 if the text was read in a single window."""
     context: Count
-    """From the second window on, the minimum number of the first model's tokens before a scored token."""
+    """Minimum number, from the second window on, of the first model's tokens before a scored token."""
     kv_bytes: Count
     """Maximum bytes of the first model's cache at the end of a window."""
     other_kv_bytes: Count

@@ -25,7 +25,7 @@ class Load(Command, frozen=True):
 
 
 def ends_model(record: Record) -> bool:
-    """True if a record means that the engine's previous model is gone: another one is loading, or failed to load.
+    """True if a record means that the engine's previous model is gone: a different one is loading, or failed to load.
 
     Args:
         record: Any record. `Loading` of the stage `import` doesn't count, since the engine reports it at its start.
@@ -93,7 +93,7 @@ class AddTurn(Stoppable, frozen=True):
     echo: bool | None = None
     """Same as in `Prefill`."""
     differing: Literal["ask", "path", "template"] = "ask"
-    """What to do if the template's text differs from the path's. `ask`: answer with `TurnDiffers`, to ask the user.
+    """The action if the template's text differs from the path's. `ask`: answer with `TurnDiffers`, to ask the user.
     `path`: add the turn to the path as it is. `template`: make the template's text of the whole conversation a new
     prompt."""
 

@@ -111,8 +111,8 @@ class TokensFound(Record, frozen=True):
     node: Count
     query: str
     matches: tuple[Candidate, ...]
-    """At most the requested number of matches: the token that equals the text, then those that begin with it, then the
-    others, each group by probability."""
+    """The matches, at most as many as requested: the token that equals the text, then those that begin with it, then
+    the others, each group by probability."""
     total: Count
     """Number of all matches."""
     mass: Finite
@@ -220,7 +220,7 @@ class WordApart(Struct, frozen=True):
     symbols: tuple[bytes, ...]
     """Symbols before the first merge: the bytes of each character, or each byte of a character."""
     borders: tuple[Count, ...]
-    """For each merge in order, the index of the symbol after the border that it removes."""
+    """Index of the symbol after the border that a merge removes, for each merge in order."""
     ranks: tuple[Count, ...]
     """Index of each merge in the tokenizer's list, from 0. The possible merge with the lowest index is made first."""
     ways: tuple[Segmentation, ...]
@@ -228,7 +228,7 @@ class WordApart(Struct, frozen=True):
     ids: tuple[Count, ...]
     """Token ids of the word, equal to the tokenizer's own."""
     ends: tuple[Count, ...]
-    """For each of these tokens, the index in the text after its last character."""
+    """Index in the text after the last character of each of these tokens."""
     added: bool = False
     """True if the word is an added token, which is split off before all other words."""
 

@@ -39,7 +39,7 @@ Notes = tuple[str, ...]
 
 
 class CliRequest(Struct):
-    """What the command line asks for."""
+    """The requests of the command line."""
 
     load: LoadSettings
     settings: Settings

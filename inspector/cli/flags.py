@@ -23,7 +23,7 @@ from inspector.cli.exit import output
 
 EXIT_STATUS = "Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted."
 STEER = "FILE[:STRENGTH[@LAYER]]"
-"""How the help writes a direction with its strength and layer."""
+"""The help's notation of a direction with its strength and layer."""
 DOCUMENTS = ("html", "md", "csv", "txt", "svg")
 """Kinds of documents that a recording is written as."""
 EXAMPLES = {

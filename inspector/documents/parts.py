@@ -1,4 +1,4 @@
-"""What tools contribute to an export: a part lists its exhibits, and makes their elements when they are needed."""
+"""The parts that tools contribute to an export: each lists its exhibits and makes their elements on demand."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class PositionTrial(Struct, frozen=True):
                 return "no mask" if short else f"no causal mask: it sees {later}"
 
     def words(self, use: PositionUse) -> str:
-        """What the trial shows, in a sentence or two."""
+        """The result of the trial, in a sentence or two."""
         match self.change:
             case "mask" if self.later:
                 return (

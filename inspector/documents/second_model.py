@@ -93,7 +93,7 @@ def _section(of: Exported) -> Iterator[Element]:
 
 
 def _apart(span: LockstepSpan) -> float:
-    """How far the two models are apart at a span: the KL divergence, or else the change of the logprob."""
+    """The distance of the two models at a span: the KL divergence, or else the change of the logprob."""
     for value in (span.kl_bits, span.logprob_change):
         if value is not None and not math.isnan(value):
             return abs(value)

@@ -206,7 +206,7 @@ REROLLS = SubjectKind("draws that were repeated", "most", {
 
 
 def grammar_of(distribution: Distribution) -> GrammarReading:
-    """What the grammar allows at a distribution.
+    """The tokens that the grammar allows at a distribution.
 
     Raises:
         LookupError: No grammar is in force there.

@@ -1,4 +1,4 @@
-"""Where a lesson runs: in a live session, or in its recording."""
+"""The stages of a lesson: it runs in a live session, or in its recording."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class LiveStage:
         self._lesson, self._controller = lesson, controller
         self._queue: deque[LessonAction | Command | Callable[[], object]] = deque()
         self._places: dict[tuple[int, bool], Before] = {}
-        """The places where beats began (False) and where they were done (True), by the beat's number."""
+        """The places at which beats began (False) and were done (True), by the beat's number."""
         self._beat = 0
         self._number = 0
         """The number of the beat's actions that were done."""

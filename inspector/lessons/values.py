@@ -1,6 +1,6 @@
 """The value of an expression: a number with its unit, a token, a text, yes or no; and whether it is safe.
 
-Machines round differently: a token picked by a narrow margin, or a number near a border, may differ on another one.
+Machines round differently: a token picked by a narrow margin, or a number near a border, may differ on a different one.
 """
 
 from __future__ import annotations

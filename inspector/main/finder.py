@@ -136,7 +136,7 @@ class Index:
         self._named = named
         self.things: list[Findable] = []
         self._places: dict[str, dict[int, float]] = defaultdict(dict)
-        """By word: the places in `things` of those that contain it, with the weight of the field it is in."""
+        """The places in `things` of those that contain a word, by the word, with the weight of the field it is in."""
         self._names: list[list[tuple[str, frozenset[str]]]] = []
         """The names of each thing (label, place and label, synonyms), each as one string and as words."""
         self.add(things)

@@ -200,7 +200,7 @@ class KeyTable:
         return f"Press {', '.join(found)}" if found else ""
 
     def now(self, id: str, contexts: Iterable[Context]) -> tuple[tuple[str, Action], tuple[str, Action]]:
-        """An action as it works now, and as it works outside all contexts, which tells what it needs; each with the id
+        """An action as it works now, and as it works outside all contexts, which has its needs; each with the id
         of its tool.
 
         Args:

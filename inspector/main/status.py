@@ -79,8 +79,8 @@ def situation(
 
 
 def stop_words(controller: Controller) -> str:
-    """Which breakpoint stopped a run at the last token, and the keys; printable, empty if none did or an earlier token
-    is on show."""
+    """The breakpoint that stopped a run at the last token, and the keys; printable, empty if none did, or an earlier
+    token is on show."""
     timeline = controller.timeline
     if not timeline.following or timeline.tip in timeline.finished:
         return ""
@@ -276,7 +276,7 @@ def notice(record: Record) -> Notice | None:
             command="Explain" | "WhatIf" | "FindTokens" | "Tokenize" | "PreviewPrompt" | "TakeApart",
             expected=True,
         ):
-            return None  # shown in the place of the answer
+            return None  # shown instead of the answer
         case Failure(command="SearchBeams" | "GoOnBeams", expected=True):
             return None  # shown by the view of the beams
         case Failure():

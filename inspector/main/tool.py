@@ -68,7 +68,7 @@ class ToolActions:
         """Called during each redraw of the main screen: show the tool's panel, if it has one."""
 
     def shown(self) -> None:
-        """Called at the end of each redraw, when the panels are in their places."""
+        """Called at the end of each redraw, when the panels are laid out."""
 
     def takes_alone(self, records: Sequence[Record]) -> bool:
         """If records change nothing but this tool's panel, show them; returns whether that was done."""

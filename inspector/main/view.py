@@ -78,7 +78,7 @@ VIEWS = ActionTable(
 
 
 def neighbor(values: Sequence[int], value: int, by: int) -> int:
-    """The value some places after another one; the last or first value if there are fewer.
+    """The value some places after a given one; the last or first value if there are fewer.
 
     Args:
         values: All values.

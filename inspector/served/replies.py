@@ -429,7 +429,7 @@ def _logprob(entry: Mapping[str, Any]) -> float | None:
 
 
 def _pieces_of(listed: Sequence[Mapping[str, Any]]) -> str:
-    """How mlx_lm.server spells `token`, which is the vocabulary's piece: with sentencepiece's bar or in GPT-2's
+    """The spelling in mlx_lm.server of `token`, which is the vocabulary's piece: with sentencepiece's bar or in GPT-2's
     alphabet."""
     entries = [one for each in listed for one in (each, *_dicts(each.get("top_logprobs")))]
     return "sentencepiece" if any("▁" in str(each.get("token", "")) for each in entries) else "bytes"

@@ -28,7 +28,7 @@ SOURCES: dict[Source, str] = {
     "repaired": "the reply's lists spell its text so",
     "cut": "its text, cut into tokens again",
 }
-"""How the served tokens are known, the most reliable way first."""
+"""The ways the served tokens can be known, the most reliable way first."""
 Verdict = Literal["equal", "rounding", "differs", "drawn"]
 VERDICTS: dict[Verdict, str] = {
     "equal": "the same token is taken here",
@@ -77,7 +77,7 @@ class Rescored(Struct, frozen=True):
     reply: ServedReply
     """The reply as it was read; `NO_REPLY` if there is none."""
     source: Source | None
-    """How the tokens are known; None if there are none."""
+    """The way the tokens are known; None if there are none."""
     steps: tuple[ServedStep, ...]
     same_text: bool
     """True if these tokens spell the reply's text."""
@@ -175,7 +175,7 @@ class Rescoring:
         return len(self._reply.text + self._reply.reasoning) > MOST_CHARACTERS
 
     def _served(self) -> tuple[Source | None, tuple[int, ...]]:
-        """How the served tokens are known, and their ids; no ids if the text is tokenized again."""
+        """The way the served tokens are known, and their ids; no ids if the text is tokenized again."""
         if self._reply.exact_ids:
             return "named", self._reply.exact_ids
         if (repeated := self._repeated_part()) is not None:

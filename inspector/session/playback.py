@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Opening(Struct, frozen=True):
-    """How to open a recording."""
+    """A recording to open, and the way to show it."""
 
     path: Path
     play: bool = False

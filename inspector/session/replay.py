@@ -396,7 +396,7 @@ def _grown(timeline: Timeline) -> Iterator[protocol.Grown]:
 
 
 def differs(recorded: ModelFacts, loaded: ModelFacts) -> str:
-    """How a model differs from the recorded one, as the end of a sentence; empty if it is the same."""
+    """The differences of a model from the recorded one, as the end of a sentence; empty if it is the same."""
     if recorded.vocabulary != loaded.vocabulary:
         return f"has {loaded.vocabulary:,} tokens in its vocabulary, not {recorded.vocabulary:,}"
     if not recorded.fingerprint or not loaded.fingerprint:

@@ -32,7 +32,7 @@ class Token(Struct, frozen=True):
     raw: bytes = b""
     """Its bytes, shown if a branch finished no character."""
     logprob: float | None = None
-    """None if it isn't known."""
+    """The logprob; None if it isn't known."""
     made: str = "sampled"
     """The way it entered the tree: `prompt`, `sampled`, `greedy`, `chosen`, `typed`, `beam`, `re-rolled`."""
 

@@ -16,7 +16,7 @@ MOST = 1e15
 
 
 class ReplayStop(Enum):
-    """How a step through a recording treats a record that changes a tool's screen but not the main one."""
+    """The way a step through a recording treats a record that changes a tool's screen but not the main one."""
 
     EACH = "each"
     """The step ends with it."""
@@ -34,7 +34,7 @@ class CapabilityState:
     ENDS: ClassVar[tuple[str, ...]] = ()
     """Kinds of commands whose failure or end changes the state."""
     STOPS: ClassVar[Mapping[type[Record], tuple[ReplayStop, str]]] = {}
-    """For each record, how a replay treats it, and the sentence shown when it stops there (see `with_keys`), if any."""
+    """The way a replay treats each record, and the sentence shown when it stops there (see `with_keys`), if any."""
     FAILS: ClassVar[tuple[type[Command], ...]] = ()
     """Commands whose failure the tool's screen shows: a recording fails them, and answers others in the status line."""
 

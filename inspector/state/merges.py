@@ -1,5 +1,5 @@
-"""How tokenizers cut a text, for screen, command line and exports: the merges of a word as rows (a ladder with rungs),
-two tokenizers over one text."""
+"""The way tokenizers cut a text, for screen, command line and exports: the merges of a word as rows (a ladder with
+rungs), two tokenizers over one text."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class PathSegments(Struct):
     over: bool = False
     """True if the reply at its end has ended."""
     _blank: list[bool] = field(default_factory=list)
-    """By slot: True if the token is white space."""
+    """True if the token of a slot is white space, by slot."""
     sums: list[Figures] = field(default_factory=lambda: [NOTHING])
     """Figures of all tokens before each slot, as far as they were computed."""
 

@@ -73,7 +73,7 @@ class Prompts(Struct):
     failure: protocol.Failure | None = None
     """Why the last prompt was refused, until a prompt is accepted."""
     kv: dict[int, protocol.KVReading] = field(default_factory=dict)
-    """By node, for tokens of the path's prompts: the KV cache after the chunk that read or reused the token."""
+    """The KV cache after the chunk that read or reused a token of the path's prompts, by the token's node."""
 
     @property
     def opened(self) -> protocol.PromptOpened | None:
@@ -341,8 +341,8 @@ class Timeline(Struct):
     """All tokens; `items` is one path through them."""
 
     concealed: frozenset[str] = frozenset()
-    """What is hidden because the user must predict it: ids of panels, `picked` for the token that the sampler picked,
-    `probabilities` for those of the model, `captions`."""
+    """The things that are hidden because the user must predict them: ids of panels, `picked` for the sampler's token,
+    `probabilities` for the model's, `captions`."""
     narrated: bool = False
     """True while a card under the panels says what to do."""
     concealed_as: str = TO_PREDICT

@@ -23,7 +23,7 @@ def next_label(token: NextToken) -> str:
 
 
 class LookAt(Struct, frozen=True):
-    """What the model had learned at a step."""
+    """The state of the model's learning at a step."""
 
     step: int
     look: TrainingLook

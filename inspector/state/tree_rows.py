@@ -20,7 +20,7 @@ from inspector.state.timeline import Timeline
 
 
 class TreeFilter(Struct, frozen=True):
-    """Which branches to show."""
+    """The branches to show."""
 
     text: str = ""
     """A substring of their text or of their names, notes and captions; case matters if it has a capital letter."""

@@ -41,7 +41,7 @@ class Landmark(Struct, frozen=True):
 
     name: str
     rule: str
-    """What a token of this kind has, as the end of a sentence."""
+    """The property of a token of this kind, as the end of a sentence."""
     stands: Callable[[Timeline, int], bool]
     """True if the token at a slot is of this kind."""
     describe: Callable[[Timeline, int], str]

@@ -91,7 +91,7 @@ class ExportActions(ToolActions):
 
     @property
     def nothing(self) -> str:
-        """What the dialog says if no view was opened."""
+        """The sentence of the dialog if no view was opened."""
         openers = [
             f"{key_for(tool.opener)} {part.name}"
             for tool in self.host.tools

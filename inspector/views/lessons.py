@@ -67,7 +67,7 @@ SPOKEN_OF: Mapping[str, tuple[str, int]] = {
     "steering": ("steered", 1),
     "training": ("learned", 1),
 }
-"""By tool, the function of lessons with arguments that select what the view shows, and the number of these."""
+"""The function of lessons with arguments that select what a view shows, and the number of these, by tool."""
 KEPT = (LessonPhase.PREPARING, LessonPhase.REVEALED)
 """Phases that save the progress when they begin: a learner who leaves continues with the current beat."""
 UNTIL = (LessonPhase.PREPARING, LessonPhase.ASKING)
@@ -251,7 +251,7 @@ class LessonActions(ToolActions):
             client.request(MoveTo(tip), lambda _: self.timeline.select(slot))
 
     def _moved_on(self) -> None:
-        """After a change of the lesson, show the panel and the token that the beat is about."""
+        """Show, after a change of the lesson, the panel and the token that the beat is about."""
         if (play := self.play) is None:
             return
         if play.phase is LessonPhase.PREPARING:
@@ -699,7 +699,7 @@ LARGE = 80
 CLOCK = 26
 """Cells of the time in the frame of the card."""
 HIDES = (frozenset[str](), frozenset({"probabilities"}), frozenset({"candidates"}))
-"""What the key hides, one after another: nothing, the candidates' numbers, the candidates."""
+"""The things that the key hides, one after another: nothing, the candidates' numbers, the candidates."""
 HIDDEN = ("Everything is shown", "Probabilities are hidden", "Candidates are hidden")
 BAR = 20
 _ON = {LessonPhase.ASKING: "continue", LessonPhase.ACTING: "do it"}

@@ -1,4 +1,4 @@
-"""What a tokenizer does: the ladder of a word's merges, and two tokenizers over one text."""
+"""The work of a tokenizer: the ladder of a word's merges, and two tokenizers over one text."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class RecordingActions(ToolActions):
 
 WHAT = ("session", "this view, a picture", "this view, a table")
 ENDS = ("trace.zst", "svg", "csv")
-"""What can be saved, and the file name extension of each."""
+"""The things that can be saved, and the file name extension of each."""
 ViewFile = tuple[str, Callable[[str], str]]
 VIEW_HELP = ("", "The view as it stands, as SVG.", "The tables of the view, as CSV for a spreadsheet.")
 

@@ -73,7 +73,7 @@ class SamplingDialog(SettingsDialog[Settings]):
         rows = {each.name: FormRow(each) for each in FIELDS}
         rows["logit_bias"].token_id = self._token_id
         self._tokens: dict[str, int | SettingsError | None] = {}
-        """By text of a bias: its token, or why it has none; None while it is looked up."""
+        """The token of a bias by the bias's text, or why it has none; None while it is looked up."""
         self.preset, self.save_as = FormRow(PRESET, (AS_SET,)), FormRow(SAVE_AS, placeholder="a name, then ⏎")
         groups = [(title, [rows[each.name] for each in grouped(FIELDS, title)]) for title in GROUPS]
         groups = [("", [self.preset]), *groups, ("", [self.save_as])]

@@ -52,7 +52,7 @@ class Offer(Struct, frozen=True):
     facts: tuple[tuple[str, str], ...]
     """Names and sentences, as for a model."""
     load: LoadSettings | None
-    """How to load the model; None if something has to be typed first."""
+    """The settings that the model is loaded with; None if something has to be typed first."""
     bits: int | None = None
     """Bits to quantize the model to while it is loaded; None for those of its files."""
 

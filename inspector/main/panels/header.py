@@ -189,7 +189,7 @@ class HeaderLine(Canvas):
         return [[Segment(text, self.ink(ink))] for text in texts]
 
     def _window(self, timeline: Timeline) -> list[Row]:
-        """How full the context is, with a long bar, a short one, and none; empty if the text is concealed."""
+        """The share of the context that is full, with a long bar, a short one and none; empty if concealed."""
         facts = timeline.facts
         if timeline.kv is None or timeline.conceals("text") or (facts is not None and not facts.ran):
             return []

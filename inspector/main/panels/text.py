@@ -400,7 +400,7 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
     metric: reactive[str] = reactive("surprisal", init=False)
     """Name of the metric that colours the text, one of `scales.METRICS`."""
     view: reactive[str] = reactive(OFF, init=False)
-    """How tokens are set apart, one of `preferences.VIEWS`."""
+    """The way tokens are set apart, one of `preferences.VIEWS`."""
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
