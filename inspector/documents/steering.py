@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import zip_longest
 
 from msgspec import Struct
 
 from engine.protocol import (
-    Candidate,
     CandidateChange,
     DirectionMade,
     Intervened,
     Intervention,
     SteeredStrength,
     StrengthsSwept,
-    named_places,
 )
 from inspector.blocks.blocks import (
     Bar,
@@ -181,14 +179,3 @@ EXAMPLE = Contrast(
     ("Lily was very sad. She cried and", "Tom was so sad that he wept and", "They were sad and upset. They"),
 )
 """Values that the fields begin with, as an example."""
-
-
-def followed(name: str, best: Sequence[Candidate]) -> tuple[int, int]:
-    """Indices of the two candidates whose logits are followed: those that the direction is named after, or else the
-    first two.
-
-    Args:
-        name: Name of the direction: `happy-sad`.
-        best: The candidates, the most probable first.
-    """
-    return named_places(name, [each.text for each in best])

@@ -46,7 +46,7 @@ from engine.setting import check
 from engine.settings import BY_NAME, BeamSettings, Settings, SpeculationSettings, differences
 from inspector.config.directions import name_of
 from inspector.documents.grammar import EXAMPLES
-from inspector.documents.steering import EXAMPLE, Contrast, followed
+from inspector.documents.steering import EXAMPLE, Contrast
 from inspector.keys import key_for
 from inspector.lessons.errors import LessonError
 from inspector.scales import counted
@@ -566,7 +566,8 @@ def making(of: Contrast, timeline: Timeline) -> protocol.MakeDirection:
 def sweeping(direction: Direction, timeline: Timeline) -> protocol.SweepStrengths:
     """The command that measures what a direction does at the last token, as the screen sends it."""
     best = timeline.next.candidates if timeline.next is not None else ()
-    token, other = (best[at].id if at < len(best) else None for at in followed(direction.name, best))
+    places = protocol.named_places(direction.name, [each.text for each in best])
+    token, other = (best[at].id if at < len(best) else None for at in places)
     return protocol.SweepStrengths(timeline.tip, direction, direction.layer, token=token, other=other)
 
 

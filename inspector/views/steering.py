@@ -29,12 +29,13 @@ from engine.protocol import (
     Scope,
     StrengthsSwept,
     SweepStrengths,
+    named_places,
 )
 from inspector.blocks.blocks import GAP, Beside
 from inspector.blocks.paint import Painter
 from inspector.config.directions import END, Steering, name_of, read_direction, write_direction
 from inspector.display import token_text, truncate_start, visible
-from inspector.documents.steering import EXAMPLE, Contrast, candidates, curve, followed, head
+from inspector.documents.steering import EXAMPLE, Contrast, candidates, curve, head
 from inspector.keys import key_for, with_keys
 from inspector.main.dialogs.field import PathDialog, directory_hint
 from inspector.main.inside_view import (
@@ -230,7 +231,7 @@ class SteeringView(InsideView[StrengthsSwept]):
             return None
         scope, begin = self._span
         best = sorted(self.timeline.candidates, key=lambda each: each.rank)
-        places = self.followed or followed(self.direction.name, best)
+        places = self.followed or named_places(self.direction.name, [each.text for each in best])
         token, other = (best[at].id if at < len(best) else None for at in places)
         asked = SweepStrengths(self.node, self.direction, self.layer_now, scope, begin, token, other)
         return (*swept_key(asked), token, other), asked
@@ -312,7 +313,7 @@ class SteeringView(InsideView[StrengthsSwept]):
         best = sorted(self.timeline.candidates, key=lambda each: each.rank)
         if len(best) < 3 or self.direction is None:
             return
-        places = self.followed or followed(self.direction.name, best)
+        places = self.followed or named_places(self.direction.name, [each.text for each in best])
         other = (places[which] + 1) % len(best)
         if other == places[1 - which]:
             other = (other + 1) % len(best)
