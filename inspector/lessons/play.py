@@ -97,7 +97,7 @@ class LessonPlay:
         """The number of right predictions, in a sentence; empty if none was made."""
         right, made = sum(self.right.values()), len(self.right)
         return (
-            f"{right} of {counted(made, 'prediction')} {'was' if right == 1 else 'were'} right."
+            f"{right} of {counted(made, 'prediction')} {'was' if 1 in (right, made) else 'were'} right."
             if made
             else ""
         )

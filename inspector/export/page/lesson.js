@@ -163,7 +163,7 @@ function showScore() {
     return make("li", {}, make("button", { type: "button", class: "link", onclick: () => go(beat.number) }, name), ` ${said}`);
   });
   at("score").replaceChildren(...(asked.length
-    ? [make("p", { class: "number" }, `${right} of ${asked.length} prediction${asked.length === 1 ? "" : "s"} ${right === 1 ? "was" : "were"} right.`), make("ul", {}, ...lines)]
+    ? [make("p", { class: "number" }, `${right} of ${asked.length} prediction${asked.length === 1 ? "" : "s"} ${right === 1 || asked.length === 1 ? "was" : "were"} right.`), make("ul", {}, ...lines)]
     : []));
 }
 
