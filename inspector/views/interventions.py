@@ -310,7 +310,7 @@ class SwitchOff(InsideView[HeadsSwept]):
         values = {_cell(each.intervention): measure.value(each) for each in swept.units}
         marked = {*map(_cell, self.together)}
         every = sorted({column for _, column in values})
-        across = width - LABEL
+        across = max(1, width - LABEL)
         cell = max(1, min(WIDEST, across // len(every)))
         shown = [every[place] for place in in_sight(len(every), across // cell, every.index(at[1]))]
         heads = [head for kind, head in shown if not kind]

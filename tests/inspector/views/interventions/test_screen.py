@@ -758,6 +758,8 @@ async def test_where_it_is_narrow_no_number_is_cut_and_the_strongest_unit_stays(
         assert most.intervention.label in line[0].text
         assert not more
     assert cell_len(screen.heading(answer)) <= screen.area.width - TITLED
+    for width in range(1, 12):  # a terminal that is made this narrow
+        assert screen.draw(answer, screen.view, width, 8)
 
 
 @pytest.mark.parametrize(
