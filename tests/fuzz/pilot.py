@@ -185,7 +185,9 @@ GRANTED = 2.0
 ALL, BEGUN = 1000, 20.0
 """Records that stand for all of them, and seconds that an engine of its own gets to load a model."""
 PAINTS = 20
-"""Times that what is drawn is waited for to be painted."""
+"""Times that what is drawn, and does not change meanwhile, is waited for to be painted."""
+CHANGES = 500
+"""Times that what is drawn may change, as a long page of the help that is still being built."""
 WITHOUT = 20
 """Actions without a model, in a session of a kind that is about one."""
 RESTS = 5
@@ -391,12 +393,15 @@ class PilotHost:
     async def _compare(self) -> None:
         """Compare the numbers of the screen on top with the records that they belong to."""
         app, before = self._app, self._numbers.compared
-        for _ in range(PAINTS):
+        drawn, waited = "", 0
+        for _ in range(CHANGES):
             if self.over or app._exception is not None or not self._numbers.shown:
                 return
             visible_screen_stack.set(app._background_screens)  # known where Textual paints, and not here
+            last = drawn
             drawn = "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())
-            if same_text(self._terminal.text, drawn):
+            waited = waited + 1 if drawn == last else 0
+            if waited == PAINTS or same_text(self._terminal.text, drawn):
                 break
             await asyncio.sleep(0.02)
             await self._settle()
