@@ -298,7 +298,7 @@ class ScreenNumbers:
     def _lines_of(self, screen: Screen[Any], panel: Widget) -> list[str]:
         """The lines of a panel with its frame, a character a cell."""
         region, laid_out = panel.region, screen.screen._compositor.visible_widgets
-        over = [each.region for each in screen.query("Toast, Tooltip") if each in laid_out]
+        over = [each.region for each in screen.screen.query("Toast, Tooltip") if each in laid_out]
         seen = panel.display and panel in laid_out
         if not seen or not region.area or any(region.overlaps(each) for each in over):
             return []
