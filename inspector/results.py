@@ -612,13 +612,13 @@ class Comparison:
             (name, str(totals.tokens), f"{totals.logprob:.2f}", shown(path[of.shared :]))
             for name, totals, path in sides
         ]
-        return table(("", "tokens apart", "logprob", "text since they parted"), rows)
+        return table(("", "tokens", "logprob", "text since they diverged"), rows)
 
     def __repr__(self) -> str:
         left, right = (
             f"{each.logprob:.2f} of {counted(each.tokens, 'token')}" for each in self.compared.totals
         )
-        shared = f"{counted(self.shared, 'token')} in common, up to step {self.step - 1}"
+        shared = f"{counted(self.shared, 'token')} in common, different from step {self.step} on"
         return f"<Comparison {shared}, then logprob {left} against {right}>"
 
 

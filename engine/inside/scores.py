@@ -362,7 +362,7 @@ class _ScoringLayer:
             score = score + mask[:, self._head if mask.shape[1] > 1 else 0, -1].astype(mx.float32)
         found = _wide(score)
         if np.abs(found).max() > BARRED:
-            raise _refused(self._session, "it chooses its keys again for each stream")
+            raise _refused(self._session, "it chooses its keys separately for each stream")
         return found
 
     def _call(self, rows: mx.array) -> _AttentionCall:

@@ -209,7 +209,7 @@ class BreakpointsDialog(SettingsDialog[Breakpoints]):
     def clear_all(self) -> None:
         """Clear all fields."""
         self.form.fill({each.name: each.default for each in CONDITIONS})
-        self.say("All fields are cleared: ⏎ turns the breakpoints off, esc keeps them as they were.")
+        self.say("All cleared: ⏎ turns the breakpoints off, esc keeps them.")
         self.read()
 
 

@@ -68,7 +68,7 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
     compared = compare(s, b)
     assert re.search(r"logprob -\d+\.\d\d of 8 tokens against -\d+\.\d\d of 11 tokens>", repr(compared))
     assert (compared.shared, compared.step) == (len(s.ids) - 20 + 12, 13)
-    assert "in common, up to step 12, then" in repr(compared)
+    assert "in common, different from step 13 on, then" in repr(compared)
     assert repr(s.at(13)).endswith(f", before step 13 “{s.steps[12].text}”>")
     assert compared.logprobs == pytest.approx(
         (sum(each.logprob for each in s.steps[12:]), sum(each.logprob for each in b.steps[12:]))

@@ -241,7 +241,7 @@ REFUSES = {
     "nanbeige": "does not go through its layers once",
     "gemma3n": "several streams",
     "falcon_h1": "can't be run on other streams",
-    "deepseek_v32": "it chooses its keys again for each stream",
+    "deepseek_v32": "it chooses its keys separately for each stream",
     "deepseek_v41": "isn't known",
 }
 
